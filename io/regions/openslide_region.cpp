@@ -234,7 +234,9 @@ std::shared_ptr<RegionSource> open_page(openslide_t* slide, const Level& level, 
     throw PictureError(Reason::corrupt_data, "the directories of this slide contradict themselves");
   try {
     OpenFile file(path, {.max_bytes = std::numeric_limits<std::int64_t>::max()});
-    auto source = open_tiff(std::move(file), options, {static_cast<int>(page - pages.begin()), level.spacing_mm()});
+    const auto tiff = std::make_shared<TiffFile>(std::move(file), options.memory_bytes);
+    tiff->go_to_number(static_cast<int>(page - pages.begin()));
+    auto source = open_tiff(tiff, options, level.spacing_mm());
     if (source != nullptr) return source;
   } catch (const PictureError& error) {
     if (error.reason() != Reason::unsupported_format || vendor != "aperio") throw;

@@ -1,4 +1,5 @@
 // The code of libmillrace_tiff.so that reads TIFF files in parts.
+#include <memory>
 #include <utility>
 
 #include "io/regions/region_plugin.hpp"
@@ -7,5 +8,5 @@
 extern "C" __attribute__((visibility("default"))) void millrace_region_open(
     millrace::OpenFile file, const std::string& /*path*/, const millrace::RegionOptions& options,
     std::shared_ptr<millrace::RegionSource>& source) {
-  source = millrace::open_tiff(std::move(file), options);
+  source = millrace::open_tiff(std::make_shared<millrace::TiffFile>(std::move(file), options.memory_bytes), options);
 }

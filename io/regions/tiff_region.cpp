@@ -6,12 +6,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,35 +18,10 @@ namespace {
 
 constexpr int rgb_channels = 3;  // grey is repeated, as for other pictures
 
-struct Close {
-  void operator()(TIFF* tiff) const { TIFFClose(tiff); }
-};
-using Handle = std::unique_ptr<TIFF, Close>;
-
-/// Keeps the last message of the library.
-int keep_message(TIFF* /*tiff*/, void* to, const char* /*module*/, const char* format, va_list words) {
-  std::array<char, 300> text{};
-  std::vsnprintf(text.data(), text.size(), format, words);
-  *static_cast<std::string*>(to) = text.data();
-  return 1;
-}
-
-int ignore_message(TIFF* /*tiff*/, void* /*to*/, const char* /*module*/, const char* /*format*/, va_list /*words*/) {
-  return 1;
-}
-
-template <class T>
-T tag(TIFF* tiff, std::uint32_t name, T otherwise) {
-  T value = otherwise;
-  return TIFFGetFieldDefaulted(tiff, name, &value) == 1 ? value : otherwise;
-}
-
 /// Millimetres between pixels of a slide of Aperio: "Aperio Image Library ...|MPP = 0.4990|...". 0: unknown.
 /// Not the resolution of other TIFFs, since most programs write 72 or 96 dots per inch into all files.
-std::array<double, 3> aperio_spacing(TIFF* tiff) {
-  const char* text = nullptr;
-  if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) != 1 || text == nullptr) return {};
-  const std::string_view words(text), key("|MPP = ");
+std::array<double, 3> aperio_spacing(const TiffFile& file) {
+  const std::string_view words = file.description(), key("|MPP = ");
   const std::size_t at = words.find(key);
   if (!words.starts_with("Aperio") || at == std::string_view::npos) return {};
   double micrometres = 0;
@@ -90,6 +62,7 @@ struct Layout {
   std::uint32_t part_width = 0, part_height = 0;  ///< of a tile or strip
   int samples = 1, bits = 8;
   bool tiled = false, planes = false, white_is_zero = false;
+  bool jpeg_colours = false;                 ///< libtiff makes RGB of them, if it is asked
   std::uint16_t format = SAMPLEFORMAT_UINT;  ///< of a sample
   enum class Alpha { none, plain, premultiplied } alpha = Alpha::none;
   bool grey() const { return samples - (alpha == Alpha::none ? 0 : 1) == 1; }
@@ -124,10 +97,10 @@ void check_samples(const Layout& layout, int channels) {
 }
 
 /// The kind of a picture that is only read whole; null: it is read in parts.
-const char* only_whole(TIFF* tiff, const Layout& layout) {
-  const auto compression = tag<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
-  const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
-  if (tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT)
+const char* only_whole(const TiffFile& file, const Layout& layout) {
+  const auto compression = file.tag<std::uint16_t>(TIFFTAG_COMPRESSION, COMPRESSION_NONE);
+  const auto photometric = file.tag<std::uint16_t>(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  if (file.tag<std::uint16_t>(TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT)
     return "another orientation";
   if (compression == COMPRESSION_OJPEG) return "old JPEG";
   if (photometric == PHOTOMETRIC_PALETTE) return "a palette";
@@ -136,25 +109,30 @@ const char* only_whole(TIFF* tiff, const Layout& layout) {
   return layout.bits < 8 ? "less than 8 bits" : nullptr;
 }
 
+/// Once each time that the directory becomes the current one.
+void ask_for_colours(const TiffFile& file, const Layout& layout) {
+  if (layout.jpeg_colours) TIFFSetField(file.tiff(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+}
+
 /// False if the picture is only read whole.
-bool read_layout(TIFF* tiff, int channels, Layout& layout) {
-  layout.width = tag<std::uint32_t>(tiff, TIFFTAG_IMAGEWIDTH, 0);
-  layout.height = tag<std::uint32_t>(tiff, TIFFTAG_IMAGELENGTH, 0);
+bool read_layout(const TiffFile& file, int channels, Layout& layout) {
+  layout.width = file.tag<std::uint32_t>(TIFFTAG_IMAGEWIDTH, 0);
+  layout.height = file.tag<std::uint32_t>(TIFFTAG_IMAGELENGTH, 0);
   if (layout.width == 0 || layout.height == 0)
     throw PictureError(Reason::corrupt_data, "a TIFF without a width or a height");
   // Columns and rows are int, and a row of RGB must have a size that fits.
   if (layout.width > 100'000'000 || layout.height > std::uint32_t{std::numeric_limits<int>::max()} / 2)
     throw PictureError(Reason::too_large,
                        "a TIFF of " + std::to_string(layout.width) + "x" + std::to_string(layout.height) + " pixels");
-  layout.samples = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLESPERPIXEL, 1);
-  layout.bits = tag<std::uint16_t>(tiff, TIFFTAG_BITSPERSAMPLE, 1);
-  layout.tiled = TIFFIsTiled(tiff) != 0;
-  layout.planes = tag<std::uint16_t>(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
-  const auto compression = tag<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
-  const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
-  layout.format = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
-  const bool jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
-  if (const char* const kind = only_whole(tiff, layout)) {
+  layout.samples = file.tag<std::uint16_t>(TIFFTAG_SAMPLESPERPIXEL, 1);
+  layout.bits = file.tag<std::uint16_t>(TIFFTAG_BITSPERSAMPLE, 1);
+  layout.tiled = TIFFIsTiled(file.tiff()) != 0;
+  layout.planes = file.tag<std::uint16_t>(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
+  const auto compression = file.tag<std::uint16_t>(TIFFTAG_COMPRESSION, COMPRESSION_NONE);
+  const auto photometric = file.tag<std::uint16_t>(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  layout.format = file.tag<std::uint16_t>(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
+  layout.jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
+  if (const char* const kind = only_whole(file, layout)) {
     // Read whole, it would be RGB.
     if (channels > 0) unsupported(kind, rule_of_channels);
     return false;
@@ -166,12 +144,13 @@ bool read_layout(TIFF* tiff, int channels, Layout& layout) {
     unsupported_samples(layout, rule_of_rgb);
   }
   layout.white_is_zero = photometric == PHOTOMETRIC_MINISWHITE;
-  if (jpeg_colours) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+  ask_for_colours(file, layout);
   const bool grey = photometric == PHOTOMETRIC_MINISBLACK || layout.white_is_zero;
-  if (channels == 0 && !grey && photometric != PHOTOMETRIC_RGB && !jpeg_colours) return false;
+  if (channels == 0 && !grey && photometric != PHOTOMETRIC_RGB && !layout.jpeg_colours) return false;
   std::uint16_t extras = 0;
   std::uint16_t* kinds = nullptr;
-  if (TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &extras, &kinds) == 1 && extras > 0 && kinds != nullptr) {
+  if (TIFFGetFieldDefaulted(file.tiff(), TIFFTAG_EXTRASAMPLES, &extras, &kinds) == 1 && extras > 0 &&
+      kinds != nullptr) {
     if (kinds[0] == EXTRASAMPLE_UNASSALPHA) layout.alpha = Layout::Alpha::plain;
     if (kinds[0] == EXTRASAMPLE_ASSOCALPHA) layout.alpha = Layout::Alpha::premultiplied;
   }
@@ -179,11 +158,11 @@ bool read_layout(TIFF* tiff, int channels, Layout& layout) {
   if (channels == 0 && layout.samples != colours + (layout.alpha == Layout::Alpha::none ? 0 : 1))
     unsupported(std::to_string(layout.samples) + " channels");
   if (layout.tiled) {
-    layout.part_width = tag<std::uint32_t>(tiff, TIFFTAG_TILEWIDTH, 0);
-    layout.part_height = tag<std::uint32_t>(tiff, TIFFTAG_TILELENGTH, 0);
+    layout.part_width = file.tag<std::uint32_t>(TIFFTAG_TILEWIDTH, 0);
+    layout.part_height = file.tag<std::uint32_t>(TIFFTAG_TILELENGTH, 0);
   } else {
     layout.part_width = layout.width;
-    layout.part_height = std::min(tag<std::uint32_t>(tiff, TIFFTAG_ROWSPERSTRIP, layout.height), layout.height);
+    layout.part_height = std::min(file.tag<std::uint32_t>(TIFFTAG_ROWSPERSTRIP, layout.height), layout.height);
   }
   if (layout.part_width == 0 || layout.part_height == 0)
     throw PictureError(Reason::corrupt_data, "a TIFF with tiles or strips without a side");
@@ -198,14 +177,15 @@ DType type_of(const Layout& layout, bool as_rgb) {
 
 class TiffRegion final : public RegionSource {
  public:
-  TiffRegion(Handle tiff, const Layout& layout, std::shared_ptr<std::string> message, std::int64_t part_bytes,
+  /// Reads the current directory of the file.
+  TiffRegion(std::shared_ptr<TiffFile> file, const Layout& layout, std::int64_t part_bytes,
              const std::array<double, 3>& spacing_mm, bool as_rgb)
-      : as_rgb_(as_rgb), message_(std::move(message)), tiff_(std::move(tiff)), layout_(layout) {
+      : as_rgb_(as_rgb), file_(std::move(file)), place_(TIFFCurrentDirOffset(file_->tiff())), layout_(layout) {
     info_.size = {static_cast<int>(layout.height), 1, static_cast<int>(layout.width)};
     info_.channels = channels_of(layout, as_rgb);
     info_.type = type_of(layout, as_rgb);
     info_.spacing_mm = spacing_mm;
-    info_.geo = geo_tags(tiff_.get());
+    info_.geo = geo_tags(file_->tiff());
     part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
     band_bytes_ = static_cast<std::size_t>(info_.row_bytes()) * layout.part_height;
   }
@@ -242,6 +222,7 @@ class TiffRegion final : public RegionSource {
   void load_band(int band, bool with_holes) {
     loaded_band_ = -1;
     band_holes_.clear();
+    if (file_->go_to(place_)) ask_for_colours(*file_, layout_);
     const auto top = static_cast<std::uint32_t>(band) * layout_.part_height;
     const std::uint32_t rows = std::min(layout_.part_height, layout_.height - top);
     const std::size_t pixel_bytes = static_cast<std::size_t>(info_.row_bytes()) / layout_.width;
@@ -279,10 +260,10 @@ class TiffRegion final : public RegionSource {
     std::ranges::fill(part_, std::uint8_t{0});
     for (int plane = 0; plane < planes; ++plane) {
       const auto sample = static_cast<std::uint16_t>(plane);
-      const std::uint32_t number = layout_.tiled ? TIFFComputeTile(tiff_.get(), left, top, 0, sample)
-                                                 : TIFFComputeStrip(tiff_.get(), top, sample);
+      const std::uint32_t number = layout_.tiled ? TIFFComputeTile(file_->tiff(), left, top, 0, sample)
+                                                 : TIFFComputeStrip(file_->tiff(), top, sample);
       int failed = 0;
-      const auto stored = TIFFGetStrileByteCountWithErr(tiff_.get(), number, &failed);
+      const auto stored = TIFFGetStrileByteCountWithErr(file_->tiff(), number, &failed);
       if (failed == 0 && stored == 0) continue;
       std::uint8_t* const to = part_.data() + static_cast<std::size_t>(plane) * bytes;
       if (decode_part(number, to, bytes)) continue;
@@ -292,27 +273,28 @@ class TiffRegion final : public RegionSource {
       check_device(number, std::min<std::uint64_t>(stored, 2 * bytes), part);
       // If the device failed only once, the second try succeeds.
       if (!decode_part(number, to, bytes))
-        throw PictureError(Reason::corrupt_data, part + (message_->empty() ? "no reason given" : *message_));
+        throw PictureError(Reason::corrupt_data,
+                           part + (file_->message().empty() ? "no reason given" : file_->message()));
     }
   }
 
   bool decode_part(std::uint32_t number, std::uint8_t* to, std::size_t bytes) {
-    message_->clear();
+    file_->clear_message();
     const auto size = static_cast<tmsize_t>(bytes);
-    return (layout_.tiled ? TIFFReadEncodedTile(tiff_.get(), number, to, size)
-                          : TIFFReadEncodedStrip(tiff_.get(), number, to, size)) >= 0;
+    return (layout_.tiled ? TIFFReadEncodedTile(file_->tiff(), number, to, size)
+                          : TIFFReadEncodedStrip(file_->tiff(), number, to, size)) >= 0;
   }
 
   // libtiff does not say whether the data are broken, or the disk or network failed.
   void check_device(std::uint32_t number, std::uint64_t stored, const std::string& part) const {
     int failed = 0;
-    const std::uint64_t begin = TIFFGetStrileOffsetWithErr(tiff_.get(), number, &failed);
+    const std::uint64_t begin = TIFFGetStrileOffsetWithErr(file_->tiff(), number, &failed);
     // An offset that no file can have is a fault of the data.
     if (failed != 0 || begin > std::uint64_t{std::numeric_limits<std::int64_t>::max()} - stored) return;
     std::vector<std::uint8_t> raw(std::min<std::uint64_t>(stored, std::uint64_t{1} << 20));
     try {
       for (std::uint64_t done = 0; done < stored; done += raw.size())
-        read_bytes_at(TIFFFileno(tiff_.get()), static_cast<std::int64_t>(begin + done),
+        read_bytes_at(TIFFFileno(file_->tiff()), static_cast<std::int64_t>(begin + done),
                       std::min<std::uint64_t>(raw.size(), stored - done), raw.data());
     } catch (const PictureError& error) {
       if (error.reason() == Reason::io_error) throw PictureError(Reason::io_error, part + error.what());
@@ -376,9 +358,9 @@ class TiffRegion final : public RegionSource {
     }
   }
 
-  const bool as_rgb_;                           // false: the values of the file
-  const std::shared_ptr<std::string> message_;  // before the file, which may still write to it when it closes
-  const Handle tiff_;
+  const bool as_rgb_;  // false: the values of the file
+  const std::shared_ptr<TiffFile> file_;
+  const std::uint64_t place_;  // of its directory in the file
   const Layout layout_;
   RegionInfo info_;
   std::size_t part_bytes_ = 0, band_bytes_ = 0;
@@ -390,26 +372,13 @@ class TiffRegion final : public RegionSource {
 
 }  // namespace
 
-std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& options, const TiffPage& page) {
-  const auto message = std::make_shared<std::string>();
-  const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> settings(TIFFOpenOptionsAlloc(),
-                                                                                  TIFFOpenOptionsFree);
-  if (settings == nullptr) throw std::bad_alloc();
-  TIFFOpenOptionsSetErrorHandlerExtR(settings.get(), keep_message, message.get());
-  TIFFOpenOptionsSetWarningHandlerExtR(settings.get(), ignore_message, nullptr);
-  TIFFOpenOptionsSetMaxSingleMemAlloc(settings.get(), options.memory_bytes);
-  // m: no mapping into memory, because a file that shrinks would end the program.
-  Handle tiff(TIFFFdOpenExt(file.descriptor(), "TIFF", "rm", settings.get()));
-  if (tiff == nullptr) throw PictureError(Reason::corrupt_data, "the header of this TIFF cannot be read: " + *message);
-  file.release();  // TIFFClose closes it
-  if (page.directory > 0 && TIFFSetDirectory(tiff.get(), static_cast<tdir_t>(page.directory)) == 0)
-    throw PictureError(Reason::corrupt_data,
-                       "directory " + std::to_string(page.directory) + " of this TIFF cannot be read: " + *message);
+std::shared_ptr<RegionSource> open_tiff(const std::shared_ptr<TiffFile>& file, const RegionOptions& options,
+                                        const std::optional<std::array<double, 3>>& spacing_mm) {
   Layout layout;
-  if (!read_layout(tiff.get(), options.channels, layout)) return nullptr;
+  if (!read_layout(*file, options.channels, layout)) return nullptr;
   const bool as_rgb = options.channels == 0;
   const std::uint64_t part =
-      layout.tiled ? TIFFTileSize64(tiff.get()) : TIFFVStripSize64(tiff.get(), layout.part_height);
+      layout.tiled ? TIFFTileSize64(file->tiff()) : TIFFVStripSize64(file->tiff(), layout.part_height);
   const std::uint64_t band = static_cast<std::uint64_t>(channels_of(layout, as_rgb)) *
                              element_bytes(type_of(layout, as_rgb)) * layout.width * layout.part_height;
   const auto most = static_cast<std::uint64_t>(options.memory_bytes);
@@ -423,9 +392,8 @@ std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& opti
   if (part <
       std::uint64_t{layout.part_width} * layout.part_height * samples * static_cast<std::uint64_t>(layout.bits / 8))
     unsupported("samples that do not lie side by side");
-  const std::array<double, 3> spacing_mm = page.spacing_mm ? *page.spacing_mm : aperio_spacing(tiff.get());
-  return std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part), spacing_mm,
-                                      as_rgb);
+  return std::make_shared<TiffRegion>(file, layout, static_cast<std::int64_t>(part),
+                                      spacing_mm ? *spacing_mm : aperio_spacing(*file), as_rgb);
 }
 
 }  // namespace millrace

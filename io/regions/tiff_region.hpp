@@ -4,20 +4,15 @@
 #include <memory>
 #include <optional>
 
-#include "io/files/read_file.hpp"
 #include "io/regions/open_region.hpp"
+#include "io/regions/tiff_file.hpp"
 
 namespace millrace {
 
-/// A picture of a TIFF that is large.
-struct TiffPage {
-  int directory = 0;  ///< its place among the directories of the file
-  /// RegionInfo::spacing_mm; none: as its description says, if the file is of Aperio.
-  std::optional<std::array<double, 3>> spacing_mm{};
-};
-
-/// Opens a picture of a TIFF with libtiff. Null: its kind of picture is only read whole, as a palette is.
-/// Throws PictureError.
-std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& options, const TiffPage& page = {});
+/// Opens the picture in the current directory of a TIFF, which may be large. Several pictures may share the file.
+/// `spacing_mm` is RegionInfo::spacing_mm; none: as its description says, if the file is of Aperio.
+/// Null: its kind of picture is only read whole, as a palette is. Throws PictureError.
+std::shared_ptr<RegionSource> open_tiff(const std::shared_ptr<TiffFile>& file, const RegionOptions& options,
+                                        const std::optional<std::array<double, 3>>& spacing_mm = {});
 
 }  // namespace millrace
