@@ -16,12 +16,11 @@
 #include "io/files/source_names.hpp"
 #include "io/regions/dicom_header.hpp"
 #include "io/regions/dicom_pixels.hpp"
+#include "io/regions/nifti_header.hpp"
 #include "io/regions/region_plugin.hpp"
 
 namespace millrace {
 namespace {
-
-constexpr int max_side = 32767;  // of a NIfTI
 
 using Vector = std::array<double, 3>;
 double dot(const Vector& a, const Vector& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
@@ -101,8 +100,8 @@ Slice read_slice(const std::filesystem::path& folder, const std::string& name, c
     const OpenFile file = open_slice(folder, slice);
     slice.header = read_dicom_header(file.descriptor(), slice.bytes);
     const DicomHeader& header = slice.header;
-    if (header.values() * dicom_working_bytes > options.memory_bytes || header.rows > max_side ||
-        header.columns > max_side)
+    if (header.values() * dicom_working_bytes > options.memory_bytes || header.rows > most_nifti_voxels ||
+        header.columns > most_nifti_voxels)
       throw PictureError(Reason::too_large, "a slice of " + std::to_string(header.columns) + "x" +
                                                 std::to_string(header.rows) +
                                                 " voxels, more than gate.slab or a NIfTI allows");
@@ -180,24 +179,8 @@ std::string nifti_header_of(const Series& series) {
   const std::array<Vector, 4> columns{sum({}, first.along_line(), first.header.spacing[1]),
                                       sum({}, first.down(), first.header.spacing[0]), series.step,
                                       first.header.position};
-  nifti_1_header header{};
-  header.sizeof_hdr = sizeof(header);
-  const auto side = [](std::size_t value) { return static_cast<short>(value); };
-  const std::array<short, 8> sides{3,
-                                   side(static_cast<std::size_t>(first.header.columns)),
-                                   side(static_cast<std::size_t>(first.header.rows)),
-                                   side(series.slices.size()),
-                                   1,
-                                   1,
-                                   1,
-                                   1};
-  std::ranges::copy(sides, header.dim);
-  header.datatype = DT_FLOAT32;
-  header.bitpix = 32;
-  header.pixdim[0] = 1;
-  header.vox_offset = 352;
-  header.scl_slope = 1;
-  header.xyzt_units = NIFTI_UNITS_MM;
+  nifti_1_header header =
+      plain_nifti_header({static_cast<int>(series.slices.size()), first.header.rows, first.header.columns});
   header.sform_code = NIFTI_XFORM_SCANNER_ANAT;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (i < 3) header.pixdim[i + 1] = static_cast<float>(length(columns[i]));
@@ -205,7 +188,6 @@ std::string nifti_header_of(const Series& series) {
     header.srow_y[i] = static_cast<float>(-columns[i][1]);
     header.srow_z[i] = static_cast<float>(columns[i][2]);
   }
-  std::memcpy(header.magic, "n+1", 4);
   return {reinterpret_cast<const char*>(&header), sizeof(header)};
 }
 
@@ -293,7 +275,7 @@ void open_dicom(const std::filesystem::path& path, const RegionOptions& options,
   Series series;
   const Slice own = read_slice(folder, own_name, options);
   const std::vector<std::string> names = names_in(folder, own_name);
-  if (names.size() > max_side)
+  if (names.size() > most_nifti_voxels)
     throw PictureError(Reason::too_large, "a DICOM series of " + std::to_string(names.size()) +
                                               " files, more than a NIfTI can have slices");
   for (const std::string& name : names) {
