@@ -66,7 +66,7 @@ void Decode::Options::visit(OptionVisitor& v) {
   v.option("mpp", mpp, "micrometres a pixel to which slides are resampled; 0: those of the level", {0, 1000});
   v.option("accept_truncated", accept_truncated,
            "minimum share of complete rows to accept a cut JPEG or PNG; 1: accept none", {0, 1});
-  v.option("volume", volume, "which volume of a NIfTI with several, from 0", {0, 1e6});
+  v.option("volume", volume, "which volume of a NIfTI, or point in time of an OME-TIFF, from 0", {0, 1e6});
 }
 
 StageInfo Decode::info(const Options& options) {

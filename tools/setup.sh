@@ -26,7 +26,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
-  libjpeg62-turbo-dev libspng-dev zlib1g-dev libtiff-dev libnifti-dev libgdcm-dev libopenslide-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev libjs-dygraphs python3-numpy python3-opencv)
+  libjpeg62-turbo-dev libspng-dev zlib1g-dev libtiff-dev libpugixml-dev libnifti-dev libgdcm-dev libopenslide-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev libjs-dygraphs python3-numpy python3-opencv)
 check_packages=(clang-format-14 clang-tidy-19 strace util-linux)
 browser_packages=(chromium fonts-dejavu-core fonts-dejavu-extra)
 tsan_packages=(clang-19 libclang-rt-19-dev llvm-19 dpkg-dev)
@@ -153,7 +153,7 @@ else
 setup: this script installs packages only on Debian 12, but this is another system. Install these yourself:
   a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
   oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost 1.74 (Program_options, and the headers of Asio and Beast), doctest 2.4.9, libjpeg-turbo 2.1.5,
-  libspng 0.7.3, OpenSlide 3.4, libtiff 4.5, nifticlib 3.0, GDCM 3.0, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0, dygraphs 2.2 (JavaScript and its licence, found by the
+  libspng 0.7.3, OpenSlide 3.4, libtiff 4.5, pugixml 1.13, nifticlib 3.0, GDCM 3.0, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0, dygraphs 2.2 (JavaScript and its licence, found by the
   CMake variables MILLRACE_DYGRAPHS and MILLRACE_DYGRAPHS_LICENCE);
   for the demo: a Python 3 with numpy and OpenCV;
   for the tests: clang-format 14, clang and clang-tidy 19 with compiler-rt, strace, Chromium and the fonts DejaVu

@@ -22,7 +22,8 @@ struct Format {
 };
 
 const Format* format_of(const std::string& path, const RegionOptions& options) {
-  static const Format tiff{"libmillrace_tiff.so", {"reads parts of TIFF files", "install Debian's libtiff6"}};
+  static const Format tiff{"libmillrace_tiff.so",
+                           {"reads parts of TIFF files", "install Debian's libtiff6 and libpugixml1v5"}};
   static const Format nifti{"libmillrace_nifti.so", {"reads NIfTI files", "install Debian's libnifti2"}};
   static const Format dicom{"libmillrace_dicom.so", {"reads DICOM files", "install Debian's libgdcm3.0"}};
   static const Format slide{"libmillrace_openslide.so", {"reads slides", "install Debian's libopenslide0"}};
