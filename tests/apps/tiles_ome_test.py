@@ -181,6 +181,20 @@ class Stacks(program.Case):
         self.assert_failures(out, {name: ("unsupported_format", text.format("ImageJ stack" if name == "imagej.tif" else "OME-TIFF"))
                                    for name in kinds if name != "samples.tif"})
 
+    def test_a_file_of_bio_formats(self):
+        import nibabel
+        import tifffile
+
+        name = "multi-channel-z-series.ome.tif"
+        (self.folder / "in" / name).symlink_to(program.DATA / "slides" / name)
+        values = tifffile.imread(program.DATA / "slides" / name)
+        self.assertEqual((values.shape, values.dtype), ((3, 5, 167, 439), numpy.int8))
+        out = self.run_on(self.package(3, True), True, "tiles.roi=4,64,128", sinks="npy,nifti")
+        self.assert_values(out, name, values.transpose(1, 2, 3, 0))
+        # It names no sizes of voxels.
+        self.assertNotIn("ml", program.lines(out)[0]["semantic"][0])
+        self.assertEqual(nibabel.load(out / f"label_volumes/{name}.nii.gz").header.get_zooms(), (1, 1, 1))
+
     def test_files_that_do_not_fit(self):
         import tifffile
 

@@ -18,8 +18,7 @@ struct Page {
   int value = 0;
   int width = 20, height = 12;
   int samples = 1, bits = 8;
-  int tile = 0;   ///< side of a tile; 0: strips
-  int rows = 12;  ///< of a strip
+  int tile = 0, rows = 12;  ///< side of a tile, or 0: strips of so many rows
   int photometric = PHOTOMETRIC_MINISBLACK;
   int compression = COMPRESSION_NONE;
 };
@@ -156,6 +155,8 @@ TEST_CASE("TiffData gives each plane its page") {
     CHECK(fault(path, Reason::unsupported_format) ==
           "an OME-TIFF that is spread over several files; convert it to one file");
   }
+  write(path, ome({.z = "2"}, "<TiffData><UUID>u:2</UUID></TiffData>", "", " UUID='u:1'"), numbered(2));
+  CHECK(fault(path, Reason::unsupported_format).find("several files") != std::string::npos);
   write(path, ome({.z = "2"}, "<TiffData><UUID FileName='old.tif'/></TiffData>"), numbered(2));
   CHECK(read(path) == std::vector<float>{0, 1});
   write(path, "<OME><BinaryOnly MetadataFile='a.companion.ome' UUID='u:2'/></OME>", numbered(2));
@@ -200,6 +201,15 @@ TEST_CASE("samples of a page are channels") {
     CHECK(values[1] > 100);
     CHECK(values[2] == 0);
   }
+  // Also if two pages are read by turns.
+  write(
+      path, ome({.c = "6", .y = "64"}),
+      numbered(
+          2,
+          {.height = 64, .samples = 3, .rows = 16, .photometric = PHOTOMETRIC_YCBCR, .compression = COMPRESSION_JPEG}));
+  const auto by_turns = read(path, {.channels = 6});
+  for (std::size_t row = 0; row < 64; ++row)
+    for (std::size_t c = 0; c < 6; ++c) CHECK((by_turns[row * 6 + c] > 100) == (c % 3 == 1));
 }
 
 TEST_CASE("lengths of OME-XML and of ImageJ") {
