@@ -90,7 +90,7 @@ std::string maximum_text(const Package& package) {
   return text + " a call";
 }
 
-constexpr std::ptrdiff_t told_classes = 100;  // a thousand names would fill the terminal
+constexpr std::ptrdiff_t told_names = 100;  // a thousand names would fill the terminal
 
 std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
   // The column of the keys takes 14 more.
@@ -164,13 +164,14 @@ std::string describe(const Package& package) {
   line("resize", package.task->of_windows ? "none" : resize_text(input));
   line("output", package.task->describe(package));
   line("at most", maximum_text(package));
-  if (!package.classes.empty()) {
-    std::vector<std::string> names(package.classes.begin(),
-                                   package.classes.begin() + std::min(std::ssize(package.classes), told_classes));
-    if (names.size() < package.classes.size())
-      names.push_back(fmt::format("and {} more in model.yaml", package.classes.size() - names.size()));
-    line("classes", wrapped_list(names, "\n" + std::string(14, ' ')));
-  }
+  const auto list = [&](std::string_view key, const std::vector<std::string>& all) {
+    if (all.empty()) return;
+    std::vector<std::string> names(all.begin(), all.begin() + std::min(std::ssize(all), told_names));
+    if (names.size() < all.size()) names.push_back(fmt::format("and {} more in model.yaml", all.size() - names.size()));
+    line(key, wrapped_list(names, "\n" + std::string(14, ' ')));
+  };
+  list("classes", package.classes);
+  list("values", package.value_names);
   line("licence", package.licence);
   for (const auto& [what, value] : package.quality) line("quality", what + ": " + value);
   for (const PackageFile& file : package.files)

@@ -224,7 +224,7 @@ class Regress(program.Case):
         done = millrace("model", shared / "values.ts", *words, env={"MILLRACE_PYTHON": sys.executable})
         self.assertEqual((done.code, done.err), (program.OK, ""), done)
         self.assertIn(f"configs/values.yaml --input PICTURES --set regress.model={shared}/values.pkg --output RESULTS", done.out)
-        self.assertRegex(millrace("inspect", shared / "values.pkg").out, r"(?m)^output +2 values: age, body mass$")
+        self.assertRegex(millrace("inspect", shared / "values.pkg").out, r"(?m)^values +age, body mass$")
         lines = self.values(shared / "values.pkg")
         self.assertEqual(len(lines), 5)
         for name, line in lines.items():

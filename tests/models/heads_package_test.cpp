@@ -48,7 +48,8 @@ TEST_CASE("all of a regressor's package is read") {
   const Package package = read_package(folder.path());
   CHECK(package.value_names == std::vector<std::string>{"age", "mass"});
   CHECK(outputs_of(package, "regress", {5, 0})[0].shape == std::vector<std::int64_t>{5, 2});
-  CHECK(describe(package).find("output        2 values: age, mass\n") != std::string::npos);
+  CHECK(describe(package).find("output        2 values for a picture\n") != std::string::npos);
+  CHECK(describe(package).find("values        age, mass\n") != std::string::npos);
 }
 
 TEST_CASE("wrong keys of a classifier's or a regressor's model.yaml") {
