@@ -48,6 +48,7 @@ constexpr const char* help =
     "  --spacing X Y Z    sides of a voxel in mm, to which volumes are resampled; 0 and default: that of the file\n"
     "  --scale-first      with --spacing, volumes are scaled before they are resampled\n"
     "  --activation WORD  softmax, sigmoid or none; default: softmax, or sigmoid for one channel or class\n"
+    "  --heatmaps         the channels are heatmaps: a run finds their maxima; default of --activation: none\n"
     "  --threshold X      with sigmoid or none, values above it belong to the class; default for one channel: 0.5\n"
     "  --colour rgb|bgr   order of the channels; default: rgb\n"
     "  --channels N       pictures have N channels with the values of the file; default: RGB of 8 bits.\n"

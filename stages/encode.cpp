@@ -9,6 +9,7 @@
 #include "io/results/json_line.hpp"
 #include "stages/chain.hpp"
 #include "stages/class_map.hpp"
+#include "stages/points.hpp"
 #include "stages/postprocess.hpp"
 #include "stages/sinks/sink.hpp"
 #include "stages/stage_entry.hpp"
@@ -68,7 +69,7 @@ StageInfo Encode::info(const Options& options) {
                  "lines of the segment files, and side files",
                  {},
                  {&segment_line, &label_files},
-                 {&detections, &masks, &class_map, &hole_pixels},
+                 {&detections, &masks, &class_map, &points_found, &hole_pixels},
                  {&pictures_with_holes}};
   // Of all sinks, so that the keys in report.json do not depend on the format.
   for (const auto& sink : sink_table())

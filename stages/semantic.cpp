@@ -91,6 +91,8 @@ void Semantic::Options::visit(OptionVisitor& v) {
   v.option("values", values, "values to keep for sinks: none, probabilities, or logits (blended, without activation)");
   v.option("instances", instances, "list the connected parts of each class with at least so many pixels; 0: list none",
            {0, 1e9});
+  v.option("points", points, "of packages that give heatmaps: the maximum number of points of each channel", {1, 1e6});
+  v.option("point_threshold", point_threshold, "of packages that give heatmaps: minimum value of a point");
   v.on_gpu("window_batch", "16");
 }
 
@@ -102,7 +104,7 @@ StageInfo Semantic::info(const Options& options) {
       .section = Section::lane,
       .summary = "a class for each pixel or voxel, from windows",
       .reads = {&pixels, &tiling},
-      .writes = {&class_map, &hole_pixels},
+      .writes = {&class_map, &points_found, &hole_pixels},
       .uses = {},
       .counters = {&window_calls, &windows_cut, &windows_skipped, &label_maps, &slabs_in, &slabs_out},
       .models = {use_of(options)},
@@ -117,7 +119,8 @@ Semantic::Semantic(const Options& options, const StageContext& context)
     : options_(options),
       context_(context),
       model_(context.models, use_of(options)),
-      rule_(rule_of(model_.package(), options)) {}
+      rule_(rule_of(model_.package(), options)),
+      heatmaps_(gives_heatmaps(model_.package())) {}
 
 void Semantic::run(Batch& batch) {
   WindowsInWork windows(context_.counters.windows);
@@ -187,13 +190,17 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
       roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)} +
       scaling_bytes(model_.package(),
                     item.row_values() * (frame.region != nullptr ? frame.region->info().channels : 3));
-  const std::int64_t values = options_.values == "none" ? 0 : channels * std::int64_t{sizeof(float)};
-  if (frame.region == nullptr) return sums + item.values() * (1 + values);
+  const bool keeps_values = options_.values != "none";
+  const std::int64_t values = keeps_values || heatmaps_ ? channels * std::int64_t{sizeof(float)} : 0;
+  // Three rows are those of the finder.
+  const std::int64_t slab =
+      roi.rows * item.row_values() * (1 + values) + (heatmaps_ ? 3 * item.row_values() * values : 0);
+  if (frame.region == nullptr) return sums + (heatmaps_ && !keeps_values ? slab : item.values() * (1 + values));
   // The options of `tiles` are not known yet. With any overlap, a call does not need more bands than these.
   const std::int64_t across =
       std::int64_t{(padded.lines + roi.lines - 1) / roi.lines} * ((padded.columns + roi.columns - 1) / roi.columns);
   const std::int64_t in_call = model_.maximum(method), bands = in_call == 1 ? 1 : 2 + (in_call - 2) / across;
-  const std::int64_t results = values == 0 ? roi.rows * item.row_values() : item.values() * (1 + values);
+  const std::int64_t results = keeps_values ? item.values() * (1 + values) : slab;
   return sums + results + std::min<std::int64_t>(item.rows, (bands + 1) * roi.rows) * frame.region->info().row_bytes();
 }
 
@@ -246,13 +253,17 @@ bool Semantic::check_raster(Frame& frame) const {
 void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& options) const {
   Device& device = *context_.device;
   const WindowGrid& grid = item.grid;
-  item.with_values = options_.values != "none";
-  item.by_slabs = !item.with_values && (frame.region != nullptr || grid.windows() > windows_without_slabs);
+  const bool keeps_values = options_.values != "none";
+  item.with_values = keeps_values || heatmaps_;
+  const bool large = heatmaps_ ? grid.item.rows > grid.roi.rows : grid.windows() > windows_without_slabs;
+  item.by_slabs = !keeps_values && (frame.region != nullptr || large);
+  if (heatmaps_)
+    item.finder.emplace(grid.item, item.sums.classes, options_.points, static_cast<float>(options_.point_threshold));
   const int rows = item.by_slabs ? grid.roi.rows : grid.item.rows;
   item.pixels = static_cast<std::size_t>(rows) * static_cast<std::size_t>(grid.item.row_values());
   item.results = device.allocate<std::byte>(item.result_bytes());
   device.zero(item.faults(), sizeof(std::int32_t));
-  if (!item.by_slabs || context_.output_folder.empty()) return;
+  if (!item.by_slabs || heatmaps_ || context_.output_folder.empty()) return;
   const std::string folder = context_.output_folder + "/" + unfinished_folder;
   make_folder(folder);
   // The plan of the folder fixes everything that determines labels. The key finds files of another plan.

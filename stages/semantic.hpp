@@ -11,6 +11,7 @@
 #include "gpu/ops/finish_rows.hpp"
 #include "stages/class_map.hpp"
 #include "stages/model_call.hpp"
+#include "stages/points.hpp"
 #include "stages/stage.hpp"
 #include "stages/stage_models.hpp"
 #include "stages/tiles.hpp"
@@ -29,14 +30,14 @@ inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels tha
 /// It blends the outputs of overlapping windows with weights, then applies the activation of the package.
 /// Calls contain windows of all pictures of the batch, and all calls have one shape. The sums of a picture are as high
 /// as a window. A row is finished and leaves as soon as no further window touches it.
-/// Reads `pixels` and `tiling`. Writes `semantic`, and `class_values` if the options ask for it. Writes `hole_pixels` for
-/// a picture with parts that cannot be read, if `tiling` allows them.
+/// Reads `pixels` and `tiling`. Writes `semantic`, or `points` if the package gives heatmaps. Writes `class_values` if the
+/// options ask for it, and `hole_pixels` for a picture with parts that cannot be read, if `tiling` allows them.
 /// Uploads each picture once. Waits for the device once for each batch.
 /// The sums of a picture that is alone in its batch may not fit into the device's memory. Then they are in pinned memory
 /// of the host, which is slower. The frame is marked as split, and its results have the same bytes.
 /// The labels of a picture with many windows leave slab by slab, with a wait each, into a file in `unfinished/`. After a
 /// kill the picture continues there. If its file is read in parts, its rows come in slabs too, so memory does not depend
-/// on its height.
+/// on its height. Heatmaps leave slab by slab too, unless they are not higher than a window. Nothing is kept of them.
 /// Failures:
 /// - non_finite: a blended value is not finite, or one of a picture by whose statistics the package scales
 /// - model_failed: a window makes the model call fail
@@ -50,6 +51,8 @@ class Semantic final : public LaneStage {
     int window_batch = 1;
     std::string values = "none";
     int instances = 0;
+    int points = 1;
+    double point_threshold = 0.5;
     void visit(OptionVisitor& v);
   };
   static StageInfo info(const Options& options);
@@ -83,12 +86,15 @@ class Semantic final : public LaneStage {
   void take_slab(Item& item, int first, int count) const;
   void download(Item& item) const;
   void deliver(Item& item) const;
+  void deliver_labels(Item& item, std::shared_ptr<const void> results) const;
+  void deliver_points(Item& item) const;
   const float* weights_of(const WindowOptions& options);
 
   const Options options_;
   const StageContext& context_;
   const StageModel model_;
   const LabelRule rule_;
+  const bool heatmaps_;
   std::vector<Weights> weights_;
 };
 

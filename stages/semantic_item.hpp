@@ -47,6 +47,7 @@ struct Semantic::Item {
   std::shared_ptr<std::byte[]> results;  // on the device, then on the host
   std::size_t pixels = 0;                // that `results` has room for
   bool with_values = false;
+  std::optional<PointFinder> finder;  // of heatmaps, which have no labels
 
   /// False: the rows of a window are not read, since a mask alone says that it needs no model.
   bool has_rows_of(std::int64_t window) const { return filter || mask == nullptr || mask->needs_model(grid, window); }

@@ -100,15 +100,19 @@ void Semantic::take_slab(Item& item, int first, int count) const {
   std::int32_t faults = 0;
   std::memcpy(&faults, here.get(), sizeof(faults));
   if (faults != 0) return item.frame->fail(name, Reason::non_finite, not_finite(faults));
-  auto* const labels = reinterpret_cast<std::uint8_t*>(here.get()) +
-                       (item.labels() - reinterpret_cast<const std::uint8_t*>(item.results.get()));
+  const auto of_slab = [&](auto* values) {
+    return reinterpret_cast<decltype(values)>(here.get() + (reinterpret_cast<std::byte*>(values) - item.results.get()));
+  };
   const auto columns = static_cast<std::size_t>(item.grid.item.row_values());
   const int known = item.file == nullptr ? 0 : std::clamp(item.file->finished_rows() - first, 0, count);
-  const std::span<std::uint8_t> fresh(labels + static_cast<std::size_t>(known) * columns,
+  const std::span<std::uint8_t> fresh(of_slab(item.labels()) + static_cast<std::size_t>(known) * columns,
                                       static_cast<std::size_t>(count - known) * columns);
-  item.hole_pixels += cover_holes(item.holes, first + known, item.grid.item.columns, fresh);
+  const std::span<float> values(of_slab(item.values()),
+                                item.finder ? fresh.size() * static_cast<std::size_t>(item.sums.classes) : 0);
+  item.hole_pixels += cover_holes(item.holes, first + known, item.grid.item.columns, fresh, values);
   std::erase_if(item.holes, [&](const Hole& hole) { return hole.end_row <= first + count; });
   if (fresh.empty()) return;
+  if (item.finder) return item.finder->add(values);
   if (item.file != nullptr) return item.file->append(fresh, item.frame->split);
   item.kept.insert(item.kept.end(), fresh.begin(), fresh.end());
 }
@@ -132,6 +136,21 @@ void Semantic::deliver(Item& item) const {
     item.hole_pixels = cover_holes(item.holes, 0, item.grid.item.columns, {item.labels(), item.pixels},
                                    {item.values(), item.values_count()});
   }
+  // As long as labels or values exist, the gate does not get their bytes back.
+  const auto results = std::make_shared<const std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>>(
+      item.results, item.raster);
+  if (options_.values != "none")
+    frame.columns.set(class_values, {item.grid.item, is_volume(frame), item.sums.classes, {results, item.values()}});
+  if (heatmaps_) {
+    deliver_points(item);
+  } else {
+    deliver_labels(item, results);
+  }
+  if (item.hole_pixels > 0) frame.columns.set(hole_pixels, item.hole_pixels);
+}
+
+void Semantic::deliver_labels(Item& item, std::shared_ptr<const void> results) const {
+  Frame& frame = *item.frame;
   ClassMap map;
   map.size = item.grid.item;
   map.volume = is_volume(frame);
@@ -144,25 +163,28 @@ void Semantic::deliver(Item& item) const {
     map.geo = frame.region->info().geo;
   }
   map.instances = options_.instances;
-  // As long as labels or values exist, the gate does not get their bytes back.
-  const auto results = std::make_shared<const std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>>(
-      item.results, item.raster);
   if (item.by_slabs && item.file == nullptr) {
     const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(item.kept));
     map.labels =
         std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(kept, kept->data()), kept->size());
   } else if (!item.by_slabs) {
-    map.labels =
-        std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(results, item.labels()), item.pixels);
+    map.labels = std::make_shared<LabelsInMemory>(
+        std::shared_ptr<const std::uint8_t[]>(std::move(results), item.labels()), item.pixels);
   }
   if (frame.region != nullptr && frame.region->info().file_size) {
     map.size = *frame.region->info().file_size;
     map.labels = resized_labels(map.labels, item.grid.item, map.size);
   }
-  if (item.with_values)
-    frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {results, item.values()}});
   frame.columns.set(class_map, std::move(map));
-  if (item.hole_pixels > 0) frame.columns.set(hole_pixels, item.hole_pixels);
+}
+
+void Semantic::deliver_points(Item& item) const {
+  Frame& frame = *item.frame;
+  if (!item.by_slabs) item.finder->add({item.values(), item.values_count()});
+  Points points{is_volume(frame), model_.package().classes, item.finder->finish()};
+  if (frame.region != nullptr && frame.region->info().file_size)
+    resize_points(points, item.grid.item, *frame.region->info().file_size);
+  frame.columns.set(points_found, std::move(points));
 }
 
 }  // namespace millrace

@@ -68,6 +68,7 @@ def add_options(parser):
     parser.add_argument("--spacing", metavar="X", type=float, nargs=3, help="semantic: sides of a voxel in mm (x, y, z), to which volumes are resampled; 0 and default: that of the file")
     parser.add_argument("--scale-first", action="store_true", default=None, help="semantic: with --spacing, volumes are scaled before they are resampled")
     parser.add_argument("--activation", metavar="WORD", choices=("softmax", "sigmoid", "none"), help="semantic, classify: softmax, sigmoid or none; default: softmax, or sigmoid for one channel or class")
+    parser.add_argument("--heatmaps", action="store_true", default=None, help="semantic: the channels are heatmaps; a run finds their maxima; default of --activation: none")
     parser.add_argument("--threshold", metavar="X", type=float, help="semantic: with sigmoid or none, values above it belong to the class; default for one channel: 0.5")
     parser.add_argument("--colour", metavar="rgb|bgr", choices=("rgb", "bgr"), help="with --task: order of the channels; default: rgb")
     parser.add_argument("--channels", metavar="N", type=int, help="semantic: pictures have N channels with the values of the file, a volume has N volumes of a NIfTI; default: RGB of 8 bits, one volume")

@@ -46,7 +46,7 @@ OPTIONS = {
     "preset": (("torchvision",), "torchvision's classifiers"),
     "shorter_side": ((), "--task classify and --task regress"),
 }
-SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
 # The tasks of models in TorchScript that see whole pictures, and those of the options above that they take.
 HEADS = {"classify": "classifier", "regress": "regressor"}
 HEAD_OPTIONS = ("activation", "colour", "scale", "mean", "std")
@@ -93,7 +93,7 @@ def export(arguments):
         check_target(out)
         exporter.export(files, out, arguments)
         print("it computes what the original does: every difference above is within its bound")
-        return "volumes" if len(arguments.roi) == 3 else "semantic"
+        return "heatmaps" if arguments.heatmaps else "volumes" if len(arguments.roi) == 3 else "semantic"
     if arguments.task in HEADS:
         import heads
 

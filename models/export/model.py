@@ -22,9 +22,9 @@ from command_line import STORAGE, USAGE, Parser, add_options, end, stop_on_signa
 # Options for detectors and classifiers. Of two files, they are not for the segmenter.
 NOT_FOR_SEGMENTERS = ("imgsz", "names", "preset")
 # Recipes for a package alone. A segmenter runs in the default recipe, with a detector.
-RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "classifier": "categories.yaml", "regressor": "values.yaml", "semantic": "tiled.yaml", "volumes": "volume.yaml"}
+RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "classifier": "categories.yaml", "regressor": "values.yaml", "semantic": "tiled.yaml", "volumes": "volume.yaml", "heatmaps": "points.yaml"}
 # Options of stages that name a package.
-MODEL_OPTIONS = {"embedder": "categorize.model", "classifier": "categorize.model", "regressor": "regress.model", "semantic": "semantic.model", "volumes": "semantic.model"}
+MODEL_OPTIONS = {"embedder": "categorize.model", "classifier": "categorize.model", "regressor": "regress.model", "semantic": "semantic.model", "volumes": "semantic.model", "heatmaps": "semantic.model"}
 
 
 def make_parser():

@@ -207,7 +207,7 @@ def join(files, nets, images, arguments):
     channels = shape[1]
     if channels > MAX_CHANNELS:
         raise Refused(f"{files[0]}: has {channels} channels; at most {MAX_CHANNELS} are possible")
-    activation = arguments.activation or ("softmax" if channels > 1 else "sigmoid")
+    activation = arguments.activation or ("none" if arguments.heatmaps else "softmax" if channels > 1 else "sigmoid")
     if activation == "softmax" and channels == 1:
         raise Refused(f"{files[0]}: has one channel, and softmax of one channel is always 1; use --activation sigmoid or none")
     if len(nets) == 1 and not stacked:
@@ -255,7 +255,11 @@ def write(files, loaded, out, arguments, architecture, original, names=None):
         check_rows(files[0], net, images, together)
     channels = together.shape[1]
     output = {"channels": channels, "activation": activation}
-    if activation != "softmax" and (channels == 1 or arguments.threshold is not None):
+    if arguments.heatmaps:
+        if arguments.threshold is not None:
+            raise Refused("--threshold has no meaning with --heatmaps; leave it out, and set semantic.point_threshold in a run")
+        output["kind"] = "heatmaps"
+    elif activation != "softmax" and (channels == 1 or arguments.threshold is not None):
         output["threshold"] = 0.5 if arguments.threshold is None else arguments.threshold
     elif arguments.threshold is not None:
         raise Refused("--threshold has no meaning with softmax, where the largest class wins; leave it out")

@@ -7,6 +7,7 @@
 #include "io/sinks/overlay_opener.hpp"
 #include "stages/class_map.hpp"
 #include "stages/decode.hpp"
+#include "stages/points.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
 namespace millrace {
@@ -19,6 +20,25 @@ constexpr int longest_jpeg_side = 65'500;  // JPEG_MAX_DIMENSION of libjpeg
 constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
 
 constexpr CounterInfo overlays_left_out{"overlays_left_out"};  // pictures with a side above longest_jpeg_side
+
+/// Points as objects, each with a small box around it.
+std::vector<Object> objects_of(const Points& points, const PictureInfo& info) {
+  const float side = std::max(8.0F, 0.01F * static_cast<float>(std::max(info.width, info.height)));
+  std::vector<Object> objects;
+  for (std::size_t channel = 0; channel < points.channels.size(); ++channel) {
+    for (const Point& point : points.channels[channel]) {
+      Object object;
+      object.x = static_cast<float>(point.columns) - side / 2;
+      object.y = static_cast<float>(point.rows) - side / 2;
+      object.width = object.height = side;
+      object.score = point.value;
+      object.class_id = static_cast<int>(channel);
+      object.name = points.names[channel];
+      objects.push_back(std::move(object));
+    }
+  }
+  return objects;
+}
 
 }  // namespace
 
@@ -52,7 +72,8 @@ class OverlaySink final : public PictureSink {
     }
     OverlayClasses classes;
     if (const ClassMap* map = frame.columns.find(class_map)) classes = {map->labels.get(), map->names};
-    draw_(raster, info, objects, classes);
+    const Points* points = frame.columns.find(points_found);
+    draw_(raster, info, points != nullptr ? objects_of(*points, info) : objects, classes);
     return encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality);
   }
 

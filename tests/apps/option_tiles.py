@@ -116,3 +116,25 @@ class TilesOptions(OptionCase):
         self.assertGreater(sum(map(len, listed.values())), 4)
         self.semantic()
         self.assertNotIn("instances", self.lines[0]["semantic"][0])
+
+    def points(self, **values):
+        """The values of all points of the first heatmap of a picture of 100 x 80 pixels, the best first."""
+        program.write_picture(self.input / "0.png", 100, 80)
+        package = self.folder / "heatmaps.pkg"
+        if not package.exists():
+            small_semantic.write(self.folder, "heatmaps", small_semantic.Small(1), small_semantic.YAML.replace("softmax", "softmax, kind: heatmaps"))
+        (line,) = self.go("stages: [decode, tiles, semantic, encode]\n", semantic__model=package, **values)
+        return [value for _, _, value in line["points"][0]["points"]]
+
+    def semantic_points(self):
+        best = self.points(semantic__points=50, semantic__point_threshold=0)
+        self.assertGreater(len(best), 10)
+        self.assertEqual(best, sorted(best, reverse=True))
+        self.assertEqual(self.points(semantic__points=3, semantic__point_threshold=0), best[:3])
+        self.assertEqual(self.points(semantic__point_threshold=0), best[:1])
+
+    def semantic_point_threshold(self):
+        every = self.points(semantic__points=1000, semantic__point_threshold=0)
+        least = every[len(every) // 2] - 5e-6  # values of the line are rounded to 1e-5
+        self.assertEqual(self.points(semantic__points=1000, semantic__point_threshold=least), [value for value in every if value >= least])
+        self.assertEqual(self.points(semantic__points=1000), [value for value in every if value >= 0.5])

@@ -39,6 +39,19 @@ TEST_CASE("all of a semantic segmenter's package is read") {
   CHECK(describe(package).find("8 windows a call") != std::string::npos);
 }
 
+TEST_CASE("channels may be heatmaps, which need no threshold") {
+  for (const char* activation : {"none", "sigmoid"}) {
+    const TemporaryFolder folder;
+    write_package(folder.path(),
+                  replaced(semantic_yaml(), "sigmoid, threshold: 0.42", std::string(activation) + ", kind: heatmaps"));
+    const Package package = read_package(folder.path());
+    CHECK(package.number("kind") == 1);
+    CHECK_FALSE(package.threshold);
+    CHECK(describe(package).find("1 channels for each pixel, ") != std::string::npos);
+    CHECK(describe(package).find(", heatmaps\n") != std::string::npos);
+  }
+}
+
 TEST_CASE("a model may take the channels of the file") {
   for (const auto& [count, numbers, text] :
        {std::tuple{1, "[7]", "64 x 48 with the channel of the file"},
@@ -106,6 +119,8 @@ TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
                   {"channels: 1, activation: sigmoid, threshold: 0.42}\nclasses: [vessel]",
                    "channels: 2, activation: softmax, threshold: 0.42}\nclasses: [a, b]",
                    {"output.threshold", "no meaning if activation is softmax"}},
+                  {"sigmoid,", "sigmoid, kind: heatmaps,", {"output.threshold", "no meaning for heatmaps"}},
+                  {"sigmoid,", "sigmoid, kind: points,", {"output.kind", "labels, heatmaps"}},
                   {"max_batch: 8", "max_batch: 8\nmax_boxes: 4", {"max_boxes: has no meaning"}},
                   {constants, "zscore: none, channel_wise: no", {"input.zscore", "all, nonzero, nonzero_box"}},
                   {constants, "zscore: all", {"input.channel_wise: is missing"}},

@@ -1,0 +1,38 @@
+#include "stages/points.hpp"
+
+#include "io/files/json_writer.hpp"
+
+namespace millrace {
+
+bool gives_heatmaps(const Package& package) {
+  const auto kind = package.output.find("kind");
+  return kind != package.output.end() && kind->second.front() == 1;  // index of the word in the row of the task
+}
+
+// From centre to centre of both grids, as labels of a resampled volume go back.
+void resize_points(Points& points, const Extent& from, const Extent& to) {
+  for (std::vector<Point>& of_channel : points.channels) {
+    for (Point& point : of_channel) {
+      point.rows = point.rows * to.rows / from.rows;
+      point.lines = point.lines * to.lines / from.lines;
+      point.columns = point.columns * to.columns / from.columns;
+    }
+  }
+}
+
+void write_points(const Points& points, JsonWriter& json) {
+  json.begin_array();
+  for (std::size_t channel = 0; channel < points.channels.size(); ++channel) {
+    json.begin_object().key("class").value(static_cast<std::int64_t>(channel));
+    json.key("name").value(points.names[channel]).key("points").begin_array();
+    for (const Point& point : points.channels[channel]) {
+      json.begin_array().rounded(point.columns, 3);
+      if (points.volume) json.rounded(point.lines, 3);
+      json.rounded(point.rows, 3).rounded(static_cast<double>(point.value), 5).end_array();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace millrace
