@@ -10,6 +10,11 @@ namespace millrace {
 /// up (RAS+, as in NIfTI). All zeros: unknown.
 using Directions = std::array<std::array<double, 3>, 3>;
 
+/// Where voxels lie in space, as in NIfTI. Its rows give millimetres to the right, to the front and up. The first three
+/// numbers of a row are for a step along columns, lines and slices. The fourth is for the centre of the first voxel.
+/// All zeros: unknown.
+using Affine = std::array<std::array<double, 4>, 3>;
+
 /// Where the axes x, y and z of a model lie in a file.
 struct AxisMap {
   struct Axis {

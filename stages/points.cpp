@@ -3,6 +3,21 @@
 #include "io/files/json_writer.hpp"
 
 namespace millrace {
+namespace {
+
+// An affine takes the centre of the first voxel as 0, 0, 0.
+void write_mm(const Affine& affine, const std::vector<Point>& points, JsonWriter& json) {
+  json.key("mm").begin_array();
+  for (const Point& point : points) {
+    json.begin_array();
+    for (const auto& [x, y, z, origin] : affine)
+      json.rounded(x * (point.columns - 0.5) + y * (point.lines - 0.5) + z * (point.rows - 0.5) + origin, 3);
+    json.end_array();
+  }
+  json.end_array();
+}
+
+}  // namespace
 
 bool gives_heatmaps(const Package& package) {
   const auto kind = package.output.find("kind");
@@ -30,7 +45,9 @@ void write_points(const Points& points, JsonWriter& json) {
       if (points.volume) json.rounded(point.lines, 3);
       json.rounded(point.rows, 3).rounded(static_cast<double>(point.value), 5).end_array();
     }
-    json.end_array().end_object();
+    json.end_array();
+    if (points.affine != Affine{}) write_mm(points.affine, points.channels[channel], json);
+    json.end_object();
   }
   json.end_array();
 }

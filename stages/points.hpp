@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/extent.hpp"
+#include "base/orientation.hpp"
 #include "models/package.hpp"
 #include "stages/field.hpp"
 #include "stages/point_finder.hpp"
@@ -17,6 +18,7 @@ bool gives_heatmaps(const Package& package);
 /// The maxima of a picture's or volume's heatmaps.
 struct Points {
   bool volume = false;
+  Affine affine{};                           ///< of a volume: RegionInfo::affine
   std::vector<std::string> names;            ///< by channel
   std::vector<std::vector<Point>> channels;  ///< the best first
 };
@@ -25,7 +27,8 @@ struct Points {
 void resize_points(Points& points, const Extent& from, const Extent& to);
 
 /// Writes a list with an entry for each channel: its number, its name, and its points as x, y and value. Of a volume:
-/// x, y, z and value. The centre of the first pixel is 0.5, 0.5, as for boxes.
+/// x, y, z and value. The centre of the first pixel is 0.5, 0.5, as for boxes. If the affine of a volume is known, a list
+/// in the same order has the places in mm.
 void write_points(const Points& points, JsonWriter& json);
 inline constexpr Field<Points> points_found{"points", write_points};
 

@@ -181,9 +181,15 @@ void Semantic::deliver_labels(Item& item, std::shared_ptr<const void> results) c
 void Semantic::deliver_points(Item& item) const {
   Frame& frame = *item.frame;
   if (!item.by_slabs) item.finder->add({item.values(), item.values_count()});
-  Points points{is_volume(frame), model_.package().classes, item.finder->finish()};
-  if (frame.region != nullptr && frame.region->info().file_size)
-    resize_points(points, item.grid.item, *frame.region->info().file_size);
+  Points points;
+  points.names = model_.package().classes;
+  points.channels = item.finder->finish();
+  if (frame.region != nullptr) {
+    const RegionInfo& info = frame.region->info();
+    points.volume = info.volume;
+    points.affine = info.affine;
+    if (info.file_size) resize_points(points, item.grid.item, *info.file_size);
+  }
   frame.columns.set(points_found, std::move(points));
 }
 

@@ -173,20 +173,33 @@ void sort_in_space(Series& series) {
   }
 }
 
-/// A header for labels. NIfTI has directions to the right and to the front instead, so two rows of the affine change sign.
-std::string nifti_header_of(const Series& series) {
+/// NIfTI has directions to the right and to the front instead, so two rows of the affine change sign.
+Affine affine_of(const Series& series) {
   const Slice& first = series.slices.front();
   const std::array<Vector, 4> columns{sum({}, first.along_line(), first.header.spacing[1]),
                                       sum({}, first.down(), first.header.spacing[0]), series.step,
                                       first.header.position};
+  Affine affine{};
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    affine[0][i] = -columns[i][0];
+    affine[1][i] = -columns[i][1];
+    affine[2][i] = columns[i][2];
+  }
+  return affine;
+}
+
+/// A header for labels.
+std::string nifti_header_of(const Series& series) {
+  const Slice& first = series.slices.front();
   nifti_1_header header =
       plain_nifti_header({static_cast<int>(series.slices.size()), first.header.rows, first.header.columns});
   header.sform_code = NIFTI_XFORM_SCANNER_ANAT;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (i < 3) header.pixdim[i + 1] = static_cast<float>(length(columns[i]));
-    header.srow_x[i] = static_cast<float>(-columns[i][0]);
-    header.srow_y[i] = static_cast<float>(-columns[i][1]);
-    header.srow_z[i] = static_cast<float>(columns[i][2]);
+  const Affine affine = affine_of(series);
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (i < 3) header.pixdim[i + 1] = static_cast<float>(length({affine[0][i], affine[1][i], affine[2][i]}));
+    header.srow_x[i] = static_cast<float>(affine[0][i]);
+    header.srow_y[i] = static_cast<float>(affine[1][i]);
+    header.srow_z[i] = static_cast<float>(affine[2][i]);
   }
   return {reinterpret_cast<const char*>(&header), sizeof(header)};
 }
@@ -217,6 +230,7 @@ class DicomRegion final : public RegionSource {
     info_.volume = true;
     info_.spacing_mm = {header.spacing[1], header.spacing[0], series_.distance};
     info_.nifti_header = nifti_header_of(series_);
+    info_.affine = affine_of(series_);
     const Slice& first = series_.slices.front();
     const std::array steps{first.along_line(), first.down(), series_.step};
     // DICOM's first two directions are those to the left and to the back.

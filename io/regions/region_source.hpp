@@ -29,6 +29,7 @@ struct RegionInfo {
   /// Between columns, lines and slices of the labels; of a picture between columns and rows. 0: unknown.
   std::array<double, 3> spacing_mm{};
   Directions directions{};       ///< of a volume
+  Affine affine{};               ///< of the file of a volume; all 0: unknown
   std::string nifti_header{};    ///< of a volume, 348 bytes: its outputs have the same place in space
   GeoTags geo{};                 ///< of a picture: its outputs have the same place on Earth
   std::int64_t other_bytes = 0;  ///< of a volume in several files: the size of all but the item's own

@@ -81,6 +81,7 @@ class Points(Case):
         (line,) = program.lines(self.out)
         self.assertNotIn("semantic", line)
         self.assertEqual([(entry["class"], entry["name"]) for entry in line["points"]], list(enumerate(NAMES)))
+        self.mm = [entry.get("mm") for entry in line["points"]]
         return [entry["points"] for entry in line["points"]]
 
     def check(self, found, expected, tolerance=6e-4):
@@ -121,6 +122,7 @@ class Points(Case):
         whole = self.go(package, self.folder / "in/a.png", "values", *settings, "semantic.values=probabilities", formats="npy")
         values = numpy.load(self.out / "values/a.png.npy")
         self.assertEqual(values.shape, (*pixels.shape[:2], 2))
+        self.assertEqual(self.mm, [None, None])
         expected = [[[x, y, value] for y, x, value in maxima(values[:, :, channel], 0.3, 100)] for channel in range(2)]
         self.check(whole, expected)
         for points, there in zip(whole, centres):
@@ -153,8 +155,10 @@ class Points(Case):
 
     def test_dots_are_found_in_volumes_and_lie_where_they_lie_in_the_file(self):
         program.require_formats()
+        import nibabel
+
         sides, centres = (40, 33, 29), [(8.3, 20.8, 6.5), (30.1, 9.25, 20.9)]
-        affine = numpy.diag([-1, 1, 2, 1])  # x goes to the left
+        affine = numpy.array([[-0.9, 0.1, 0, 70], [0.1, 1, 0.2, -50], [0, -0.2, 2, 30], [0, 0, 0, 1]])  # x goes to the left
         volume = self.volume(sides, affine, centres)
         settings = ("semantic.points=9", "semantic.point_threshold=0.3", "tiles.overlap=0.5")
         for number, words in enumerate(((), ("--orientation", "SAR"), ("--axes", "zyx"))):
@@ -164,8 +168,10 @@ class Points(Case):
                 values = numpy.load(self.out / "values/a.nii.gz.npy").transpose(3, 2, 1, 0)
                 self.assertEqual(values.shape, (2, *sides))
                 self.check(whole, [maxima(of_channel, 0.3, 9) for of_channel in values])
-                for points in whole:
+                for points, mm in zip(whole, self.mm):
                     self.near(points, centres, 0.1)
+                    places = nibabel.affines.apply_affine(affine, numpy.array(points)[:, :3] - 0.5)
+                    self.assertLess(abs(places - mm).max(), 3e-3)
                 self.assertEqual(self.go(package, volume, f"slabs{number}", *settings), whole)
 
     def test_points_of_resampled_volumes_go_back(self):
@@ -185,8 +191,9 @@ class Points(Case):
         self.assertEqual(values.shape[1:], (38, 19, 20))
         ratio = numpy.array([*sides, 1]) / [*values.shape[1:], 1]
         self.check(whole, [[numpy.array(point) * ratio for point in maxima(of_channel, 0.5, 9)] for of_channel in values])
-        for points in whole:
+        for points, mm in zip(whole, self.mm):
             self.near(points, centres, 0.2)
+            self.assertLess(abs((numpy.array(points)[:, :3] - 0.5) * (1, 1, 2) - mm).max(), 2e-3)
         self.assertEqual(self.go(package, self.folder / "a.nii.gz", "slabs", *settings), whole)
 
     def test_what_needs_labels_is_refused(self):
