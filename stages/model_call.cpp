@@ -205,7 +205,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
           std::ranges::find_if(owners.subspan(first, count), [&](int owner) { return owner != owners[first]; });
       count = static_cast<std::size_t>(others - owners.subspan(first, count).begin());
     }
-    // A small file that claims to be large fails before millions of calls, each of which would read the clock.
+    // A small file that claims to be large fails before millions of calls. Each of them would read the clock.
     const auto failed = [&](int owner) { return batch.frames[static_cast<std::size_t>(owner)]->failed(); };
     if (std::ranges::all_of(owners.subspan(first, count), failed)) continue;
     const double begun_s = context.call_costs == nullptr ? 0 : thread_seconds();
