@@ -115,10 +115,16 @@ void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
   } else {
     section.refuse("clip_to_percentiles", "has no meaning without percentiles; remove it");
     if (section.has("clip")) {
-      const auto range = section.reals("clip", 2);
-      if (range[0] >= range[1]) section.fail("clip", "expected two numbers, the lower one first");
-      scaling.low = range[0];
-      scaling.high = range[1];
+      // One range for all channels, or one for each.
+      const std::size_t channels = package.channels.size();
+      const bool for_all = section.entries("clip") == 2;
+      const auto bounds = section.reals("clip", for_all ? 2 : 2 * channels);
+      for (std::size_t i = 0; i < channels; ++i) {
+        const std::size_t at = for_all ? 0 : 2 * i;
+        if (bounds[at] >= bounds[at + 1])
+          section.fail("clip", "expected two numbers, or two for each channel, the lower one first");
+        scaling.clip.emplace_back(bounds[at], bounds[at + 1]);
+      }
     }
     if (section.has("zscore")) {
       scaling.kind = Scaling::Kind::zscore;

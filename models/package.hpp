@@ -56,10 +56,9 @@ struct Scaling {
     nonzero_box  ///< those in the smallest box that has all that are not zero
   };
   Kind kind = Kind::constant;
-  /// Values are limited to this range first.
-  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
-  Of of = Of::all;                          ///< zscore: the values that count
-  std::pair<double, double> percentiles{};  ///< 0 to 100
+  std::vector<std::pair<float, float>> clip{};  ///< values of each channel are limited to this range first; empty: not
+  Of of = Of::all;                              ///< zscore: the values that count
+  std::pair<double, double> percentiles{};      ///< 0 to 100
   bool clip_to_percentiles = false;
   bool before_resampling = false;  ///< volumes are scaled before they are resampled, as in nnU-Net
   bool channel_wise = false;       ///< each channel has its own mean and deviation, or percentiles

@@ -43,8 +43,12 @@ std::string scaling_text(const Package& package) {
   if (scaling.kind == Scaling::Kind::percentiles)
     return fmt::format("percentiles {} and {}{} to 0 and 1{}", scaling.percentiles.first, scaling.percentiles.second,
                        each, scaling.clip_to_percentiles ? ", clipped" : "");
-  const std::string clip =
-      std::isfinite(scaling.low) ? fmt::format("clipped to {} .. {}, ", scaling.low, scaling.high) : "";
+  std::string clip;
+  for (const auto& range : scaling.clip) {
+    if (clip.empty() || range != scaling.clip.front())
+      clip += fmt::format("{}{} .. {}", clip.empty() ? "clipped to " : " and ", range.first, range.second);
+  }
+  if (!clip.empty()) clip += ", ";
   if (scaling.kind == Scaling::Kind::zscore)
     return fmt::format(
         "{}z-score of {}{}", clip,

@@ -144,6 +144,11 @@ std::vector<Real> YamlSection::reals(const std::string& key, std::size_t count) 
   return values;
 }
 
+std::size_t YamlSection::entries(const std::string& key) const {
+  const YAML::Node value = node_[key];
+  return value && value.IsSequence() ? value.size() : 0;
+}
+
 template std::vector<float> YamlSection::reals(const std::string& key, std::size_t count);
 template std::vector<double> YamlSection::reals(const std::string& key, std::size_t count);
 

@@ -34,6 +34,8 @@ class YamlSection {
   /// A list of `count` finite numbers, float or double.
   template <class Real = float>
   std::vector<Real> reals(const std::string& key, std::size_t count);
+  /// The number of entries of a list; 0 if the key is missing or no list.
+  std::size_t entries(const std::string& key) const;
   /// A mapping inside this one.
   YamlSection section(const std::string& key);
   /// The pairs of a mapping with free keys, in the file's order; at least one.

@@ -36,6 +36,7 @@ RegionInfo info_of(const Scaling& scaling, const Frame& frame) {
 template <class Visit>
 void each_row(const Scaling& scaling, Frame& frame, Visit visit) {
   const RegionInfo info = info_of(scaling, frame);
+  const std::size_t ranges = scaling.clip.size();
   RegionSource* const source = source_of(scaling, frame);
   const auto count = static_cast<std::size_t>(info.size.row_values() * info.channels);
   std::vector<float> values(count);
@@ -48,11 +49,12 @@ void each_row(const Scaling& scaling, Frame& frame, Visit visit) {
       source->read(row, 1, info.type == DType::u8 ? static_cast<void*>(bytes.data()) : values.data());
     }
     if (info.type == DType::u8) std::copy_n(from, count, values.begin());
-    bool finite = true;
-    for (float& value : values) {
-      value = value < scaling.low ? scaling.low : value > scaling.high ? scaling.high : value;
-      finite = finite && std::isfinite(value);
+    // A model with one channel may see a picture that has it three times.
+    for (std::size_t i = 0; ranges > 0 && i < count; ++i) {
+      const auto& [low, high] = scaling.clip[i % static_cast<std::size_t>(info.channels) % ranges];
+      values[i] = values[i] < low ? low : values[i] > high ? high : values[i];
     }
+    const bool finite = std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
     if (!finite)
       throw PictureError(Reason::non_finite, (info.volume ? "slice " : "row ") + std::to_string(row) +
                                                  " has values that are not finite, so the " +
@@ -224,8 +226,9 @@ void find_scaling(const Package& package, Frame& frame, WindowSource& source) {
   Scaling scaling = package.scaling;
   source.scale = package.input.scale;
   source.zero_stays = scaling.kind == Scaling::Kind::zscore && scaling.of == Scaling::Of::nonzero;
-  source.low.fill(scaling.low);
-  source.high.fill(scaling.high);
+  for (std::size_t p = 0; p < scaling.clip.size(); ++p) std::tie(source.low[p], source.high[p]) = scaling.clip[p];
+  // The statistics are of the channels of the file.
+  if (source.reversed) std::ranges::reverse(scaling.clip);
   const std::size_t planes = package.channels.size();
   if (planes == 1) scaling.channel_wise = true;  // the picture may have the same channel three times
   for (std::size_t p = 0; p < planes; ++p) std::tie(source.mean[p], source.std[p]) = package.channels[p];

@@ -75,7 +75,7 @@ def add_options(parser):
     parser.add_argument("--scale", metavar="X", type=float, help="with --task: a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1; for pictures with --channels there is none")
     parser.add_argument("--mean", metavar="X", type=float, nargs="+", help="with --task: one number, or one for each channel; default: 0")
     parser.add_argument("--std", metavar="X", type=float, nargs="+", help="with --task: one number, or one for each channel; default: 1")
-    parser.add_argument("--clip", metavar="X", type=float, nargs=2, help="semantic: lowest and highest value; others are limited to them first")
+    parser.add_argument("--clip", metavar="X", type=float, nargs="+", help="semantic: lowest and highest value, or two for each channel; others are limited to them first")
     parser.add_argument("--zscore", metavar="WORD", choices=("all", "nonzero", "nonzero_box"), help="semantic: in place of scale, mean and std: the mean and deviation of the item's own values, of those that are not zero, or of those in their box")
     parser.add_argument("--percentiles", metavar="X", type=float, nargs=2, help="semantic: in place of scale, mean and std: these percentiles of the item's own values become 0 and 1")
     parser.add_argument("--clip-to-percentiles", action="store_true", default=None, help="semantic: with --percentiles, values below and above become 0 and 1")

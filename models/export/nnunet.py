@@ -158,9 +158,9 @@ def scaling_of(file, plans, configuration, channels):
     if scheme == "CTNormalization":
         known = plans.get("foreground_intensity_properties_per_channel") or plans["foreground_intensity_properties_by_modality"]
         of = [known[str(channel)] for channel in range(channels)]
-        if any(one != of[0] for one in of):
-            raise Refused(f"{file}: has CTNormalization with other bounds for each channel; a package has one range for all")
-        return {"clip": [of[0]["percentile_00_5"], of[0]["percentile_99_5"]], "scale": 1, "mean": [of[0]["mean"]], "std": [max(of[0]["std"], 1e-8)]}
+        of = of if any(one != of[0] for one in of) else of[:1]
+        clip = [bound for one in of for bound in (one["percentile_00_5"], one["percentile_99_5"])]
+        return {"clip": clip, "scale": 1, "mean": [one["mean"] for one in of], "std": [max(one["std"], 1e-8) for one in of]}
     if scheme == "RescaleTo01Normalization":
         return {"percentiles": [0, 100]} | wise
     if scheme in ("NoNormalization", "RGBTo01Normalization"):

@@ -158,6 +158,14 @@ def check_channels(arguments, volumes):
         raise Refused("--channels needs --scale, --zscore or --percentiles, since values are those of the file; for 8 bits, --scale 0.00392156862745098 gives 0 to 1")
 
 
+def check_clip(clip, channels):
+    words = " ".join(f"{bound:g}" for bound in clip)
+    if len(clip) not in (2, 2 * channels):
+        raise Refused(f"--clip {words}: takes two numbers{f', or {2 * channels} for {channels} channels' if channels > 1 else ''}")
+    if not all(low < high for low, high in zip(clip[::2], clip[1::2])):
+        raise Refused(f"--clip {words}: the first number must be below the second one")
+
+
 def scaling_of(arguments, sides):
     """The keys of `input` that say how values become the input: by numbers, or by statistics of each item's values."""
     volumes = len(sides) == 3
@@ -175,8 +183,8 @@ def scaling_of(arguments, sides):
     alone = volumes and channels_of(arguments, sides) == 1
     if arguments.channel_wise and (alone or not of_item):
         raise Refused("--channel-wise is for several channels, with --zscore or --percentiles; leave it out")
-    if clip is not None and not clip[0] < clip[1]:
-        raise Refused(f"--clip {clip[0]:g} {clip[1]:g}: the first number must be below the second one")
+    if clip is not None:
+        check_clip(clip, channels_of(arguments, sides))
     if percentiles is not None and not 0 <= percentiles[0] < percentiles[1] <= 100:
         raise Refused(f"--percentiles {percentiles[0]:g} {percentiles[1]:g}: takes two numbers from 0 to 100, the lower one first")
     keys = {"clip": clip} if clip is not None else {}

@@ -271,6 +271,20 @@ class Runs(Case):
         inputs = ((voxels - box.mean((0, 1, 2))) / box.std((0, 1, 2))).astype(numpy.float32).transpose(3, 2, 1, 0).copy()
         self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs, (8, 12, 16), logits_of(net))
 
+    def test_two_channels_of_ct_with_ranges_of_their_own(self):
+        import nibabel
+
+        made = plan(normalization_schemes=["CTNormalization"] * 2, use_mask_for_norm=[False, False])
+        made["foreground_intensity_properties_per_channel"]["1"] = CT | {"percentile_00_5": 2.5, "percentile_99_5": 40, "mean": 11.5, "std": 6.25}
+        net = reference(made, channels=2, seed=8)
+        folder = self.write_model(made, [net], channels=("CT", "PET"))
+        self.convert(folder)
+        voxels = numpy.random.default_rng(2).normal((60, 15), (200, 20), (21, 19, 13, 2)).astype(numpy.float32)
+        volume = self.folder / "two.nii.gz"
+        nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([0.75, 0.8, 2.5, 1])), volume)
+        inputs = ((voxels.clip([-180.5, 2.5], [310.75, 40]) - [62.5, 11.5]) / [118.25, 6.25]).astype(numpy.float32).transpose(3, 2, 1, 0).copy()
+        self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs, (8, 12, 16), logits_of(net))
+
     def test_a_network_of_pictures(self):
         made = plan("2d", patch=(24, 16), scheme="RGBTo01Normalization") | {"image_reader_writer": "NaturalImage2DIO"}
         base = made["configurations"]["base"]

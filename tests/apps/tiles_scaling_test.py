@@ -245,7 +245,10 @@ class Pictures(Base):
         for name in ("a.png", "b.tif"):  # the second one is read in parts
             Image.fromarray(pixels).save(self.folder / "in" / name)
         planes = pixels.astype(numpy.float32).transpose(2, 0, 1)
+        low, high = (numpy.array(bounds, numpy.float32)[:, None, None] for bounds in ((20, 0, 30), (90, 40, 31)))  # of the model's channels
         for keys, transform in (
+            ("clip: [20, 90, 0, 40, 30, 31], scale: 1, mean: [1, 2, 3], std: [4, 5, 8]", lambda planes: (planes.clip(low, high) - [[[1]], [[2]], [[3]]]) / [[[4]], [[5]], [[8]]]),
+            ("zscore: all, channel_wise: yes, clip: [20, 90, 0, 40, 30, 31]", lambda planes: NormalizeIntensity(channel_wise=True)(planes.clip(low, high))),
             ("clip: [20, 90], scale: 1, mean: [20, 20, 20], std: [70, 70, 70]", ScaleIntensityRange(20, 90, 0, 1, clip=True)),
             ("zscore: all, channel_wise: no", NormalizeIntensity()),
             ("zscore: all, channel_wise: yes", NormalizeIntensity(channel_wise=True)),
@@ -276,6 +279,8 @@ class Convert(Base):
         for words, keys, says in (
             (("--roi", 8, 8, 8, "--clip", -1004, 1588, "--mean", 50, "--std", 141), {"clip": [-1004, 1588], "scale": 1, "mean": [50], "std": [141]},
              "clipped to -1004 .. 1588, (v * 1 - [50]) / [141]"),
+            (("--roi", 8, "--clip", 0, 10, 20, 30, 40.5, 50), {"clip": [0, 10, 20, 30, 40.5, 50], "scale": 1 / 255, "mean": [0] * 3, "std": [1] * 3},
+             "clipped to 0 .. 10 and 20 .. 30 and 40.5 .. 50, (v * 0.003921569 - [0, 0, 0]) / [1, 1, 1]"),
             (("--roi", 8, 8, 8, "--zscore", "nonzero_box"), {"zscore": "nonzero_box"}, "z-score of the values in the box of those that are not zero"),
             (("--roi", 8, "--zscore", "all", "--channel-wise"), {"zscore": "all", "channel_wise": True}, "z-score of all values of each channel"),
             (("--roi", 8, "--percentiles", 0.5, 99.5, "--clip-to-percentiles"), {"percentiles": [0.5, 99.5], "clip_to_percentiles": True, "channel_wise": False},
@@ -296,6 +301,8 @@ class Convert(Base):
             ("--clip has no meaning with --percentiles; leave it out, or use --clip-to-percentiles", "--percentiles", 1, 99, "--clip", 0, 1),
             ("--channel-wise is for several channels, with --zscore or --percentiles; leave it out", "--channel-wise"),
             ("--clip 3 3: the first number must be below the second one", "--clip", 3, 3),
+            ("--clip 0 1 0 1: takes two numbers, or 6 for 3 channels", "--clip", 0, 1, 0, 1),
+            ("--clip 0 1 0 1 5 4: the first number must be below the second one", "--clip", 0, 1, 0, 1, 5, 4),
             ("--percentiles 99 1: takes two numbers from 0 to 100, the lower one first", "--percentiles", 99, 1),
         ):
             done = self.convert("--roi", 8, *words)

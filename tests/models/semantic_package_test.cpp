@@ -139,6 +139,8 @@ TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
                    "percentiles: [5, 95], clip_to_percentiles: no, channel_wise: no, clip: [0, 1]",
                    {"input.clip", "use clip_to_percentiles"}},
                   {"scale: 1.0", "scale: 1.0, clip: [2, 2]", {"input.clip", "the lower one first"}},
+                  {"scale: 1.0", "scale: 1.0, clip: [0, 1, 0, 1]", {"input.clip", "expected a list of 6 numbers"}},
+                  {"scale: 1.0", "scale: 1.0, clip: [0, 1, 0, 1, 5, 4]", {"input.clip", "the lower one first"}},
                   {"scale: 1.0", "scale: 1.0, channel_wise: no", {"input.channel_wise", "without zscore"}},
                   {"scale: 1.0", "scale: 1.0, clip_to_percentiles: no", {"clip_to_percentiles", "without percentiles"}},
                   {"colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]",
@@ -156,12 +158,17 @@ TEST_CASE("the scalings of a package are read and described") {
   const Package plain = read("scale: 1.0", "scale: 1.0");
   CHECK(plain.scaling == Scaling{});
   const Package clipped = read("scale: 1.0", "scale: 1.0, clip: [-1004, 1588.5]");
-  CHECK(clipped.scaling == Scaling{.low = -1004, .high = 1588.5F});
+  CHECK(clipped.scaling == Scaling{.clip = {{-1004, 1588.5F}, {-1004, 1588.5F}, {-1004, 1588.5F}}});
   CHECK(describe(clipped).find("BGR, clipped to -1004 .. 1588.5, (v * 1 - [0, 0, 0]) / [1, 1, 1]") !=
         std::string::npos);
+  const Package three = read("scale: 1.0", "scale: 1.0, clip: [0, 10, -5, 5, 0, 20]");
+  CHECK(three.scaling == Scaling{.clip = {{0, 10}, {-5, 5}, {0, 20}}});
+  CHECK(describe(three).find("clipped to 0 .. 10 and -5 .. 5 and 0 .. 20, (v * 1") != std::string::npos);
   const Package zscore = read(constants, "zscore: nonzero, channel_wise: yes, clip: [-3, 3]");
-  CHECK(zscore.scaling ==
-        Scaling{.kind = Scaling::Kind::zscore, .low = -3, .high = 3, .of = Scaling::Of::nonzero, .channel_wise = true});
+  CHECK(zscore.scaling == Scaling{.kind = Scaling::Kind::zscore,
+                                  .clip = {{-3, 3}, {-3, 3}, {-3, 3}},
+                                  .of = Scaling::Of::nonzero,
+                                  .channel_wise = true});
   CHECK(zscore.channels.size() == 3);
   CHECK(describe(zscore).find("clipped to -3 .. 3, z-score of the values that are not zero of each channel") !=
         std::string::npos);

@@ -174,7 +174,7 @@ TEST_CASE("values that are not finite have no statistics, unless clipping makes 
     }
     VolumeFrame volume(values);
     WindowSource source;
-    const Scaling clipped{.kind = Scaling::Kind::zscore, .low = -10, .high = 20};
+    const Scaling clipped{.kind = Scaling::Kind::zscore, .clip = {{-10, 20}}};
     if (std::isnan(bad)) {
       CHECK_THROWS_AS(set_scaling(package_of(clipped), *volume.frame, source), PictureError);
     } else {
