@@ -92,7 +92,8 @@ void Semantic::Options::visit(OptionVisitor& v) {
   v.option("instances", instances, "list the connected parts of each class with at least so many pixels; 0: list none",
            {0, 1e9});
   v.option("points", points, "of packages that give heatmaps: the maximum number of points of each channel", {1, 1e6});
-  v.option("point_threshold", point_threshold, "of packages that give heatmaps: minimum value of a point");
+  v.option("point_threshold", point_threshold, "of packages that give heatmaps: minimum value of a point",
+           {-3e38, 3e38});
   v.on_gpu("window_batch", "16");
 }
 

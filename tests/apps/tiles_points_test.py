@@ -1,10 +1,11 @@
 """Heatmaps: the program finds the centres of dots, also between pixels, and the same points as NumPy in its own values.
 
-The formats set of tools/setup.sh has nibabel; without it, the tests of volumes skip.
+The formats set of tools/setup.sh has nibabel and pydicom; without it, the tests of volumes skip.
 """
 
 import itertools
 
+import dicom_series
 import numpy
 import program
 import torch
@@ -173,6 +174,17 @@ class Points(Case):
                     places = nibabel.affines.apply_affine(affine, numpy.array(points)[:, :3] - 0.5)
                     self.assertLess(abs(places - mm).max(), 3e-3)
                 self.assertEqual(self.go(package, volume, f"slabs{number}", *settings), whole)
+
+    def test_points_of_a_dicom_series_have_their_place_in_the_body(self):
+        program.require_formats()
+        voxels = numpy.zeros((20, 24, 28))  # [slice, row, column]
+        draw(voxels, (8.3, 14.6, 11.9), 900.0)
+        dicom_series.write(self.folder / "in", dicom_series.series(voxels.astype(numpy.int16), directions=dicom_series.OBLIQUE))
+        package = self.package(blobs(3, 1), "--roi", 16, 16, 16, "--std", 900)
+        (point,), _ = self.go(package, self.folder / "in", "dicom", "tiles.overlap=0.5")
+        self.near([point], [(11.9, 14.6, 8.3)], 0.1)
+        affine, _ = dicom_series.affine(self.folder / "in")
+        self.assertLess(abs(affine @ [*(numpy.array(point[:3]) - 0.5), 1] - [*self.mm[0][0], 1]).max(), 3e-3)
 
     def test_points_of_resampled_volumes_go_back(self):
         program.require_formats()
