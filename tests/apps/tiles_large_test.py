@@ -54,7 +54,7 @@ def write_repeated(path, width, height, rows=64):
 
 
 def write_volume(path, sides):
-    """A NIfTI of bytes that grow along each row. Its header has sizes, types, offset and spacing, as nifti1.h has them."""
+    """A NIfTI of bytes that grow along each row and change with the slice. Its header has sizes, types, offset and spacing, as nifti1.h has them."""
     x, y, z = sides
     header = bytearray(352)
     struct.pack_into("<i", header, 0, 348)
@@ -63,11 +63,13 @@ def write_volume(path, sides):
     struct.pack_into("<8f", header, 76, 1, 1, 1, 1, 0, 0, 0, 0)
     struct.pack_into("<f", header, 108, 352)
     header[344:348] = b"n+1\0"
+    path.parent.mkdir(parents=True, exist_ok=True)
     plane = bytes(value * 255 // max(x - 1, 1) for value in range(x)) * y
     with gzip.open(path, "wb", 1) as file:
         file.write(header)
-        for _ in range(z):
-            file.write(plane)
+        for index in range(z):
+            begin = index % x
+            file.write(plane[begin:] + plane[:begin])
     return path
 
 
@@ -87,12 +89,39 @@ class Large(Case):
         self.assertEqual(done.returncode, program.OK, done)
         return float(done.stdout)
 
-
     def compare_peaks(self, low, high, *settings):
         """The peak of the higher item is within 10 % of the lower one's."""
         small, large = (self.peak(item, self.folder / f"out-{item.name}", "threads.lanes=1", *settings) for item in (low, high))
         print(f"peak of {low.name}: {small:.0f} MB, of {high.name}: {large:.0f} MB, {large / small - 1:+.1%}")
         self.assertLess(large, 1.1 * small)
+
+    def check_kills(self, item, kills, folder, *settings):
+        """After this many kills at random times within one item, its line and its files in `folder` are those of a run without a kill."""
+        self.run_ok(*self.words(item, self.folder / "whole", *settings)[1:])
+        out = self.folder / "killed"
+        chance = random.Random(SEED)
+        unfinished, sizes = out / "unfinished/0", []
+        for kill in range(kills):
+            process = subprocess.Popen([program.PROGRAM, *self.words(item, out, *settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            # The first rows of this attempt are the sign that it works on the item.
+            begun, size = time.monotonic(), sizes[-1] if sizes else 0
+            while process.poll() is None and time.monotonic() - begun < 60 and not (unfinished.is_file() and unfinished.stat().st_size > size):
+                time.sleep(0.002)
+            time.sleep(chance.random() / 25)
+            process.send_signal(signal.SIGKILL)
+            self.assertEqual(process.wait(), -signal.SIGKILL, f"the program ended before kill {kill}; the item is too small for this machine")
+            self.assertTrue(unfinished.is_file(), f"kill {kill} was behind the item; the item is too small for this machine")
+            sizes.append(unfinished.stat().st_size)
+        print(f"the file of finished rows after each of {kills} kills: {sizes} bytes")
+        self.assertEqual(sizes, sorted(set(sizes)), "each attempt adds rows")
+        self.run_ok(*self.words(item, out, *settings)[1:])
+        self.assertFalse((out / "unfinished").exists())
+        self.assertEqual(program.segments(out), program.segments(self.folder / "whole"))
+        self.assertEqual(program.tree(out / folder), program.tree(self.folder / "whole" / folder))
+        calls = [report["calls"]["window_calls"] for report in (program.report(self.folder / "whole"), program.report(out))]
+        print(f"calls of windows without a kill, and after the last one: {calls}")
+        self.assertLess(calls[1], calls[0], "the last attempt begins behind the finished rows")
+        self.assertEqual(json.loads((out / "segments/000000.manifest.json").read_text())["ok"], 1)
 
 
 class LargeVolumes(Large):
@@ -115,6 +144,10 @@ class LargeVolumes(Large):
         self.compare_peaks(*volumes, "gate.slab=3G")
         self.assertEqual(sum(entry["voxels"] for entry in program.lines(self.folder / f"out-{high}-slices.nii.gz")[0]["semantic"]), side * side * high)
 
+    def test_after_kills_within_one_volume_the_bytes_are_the_same(self):
+        volume = write_volume(self.folder / "in/deep.nii.gz", (48, 40, 240))
+        self.check_kills(volume, KILLS // 4, "label_volumes", "tiles.roi=16,16,16", "tiles.overlap=0.75", "semantic.window_batch=3")
+
 
 class LargePictures(Large):
     def setUp(self):
@@ -130,34 +163,8 @@ class LargePictures(Large):
             self.assertEqual(labels.size, (width, high))
 
     def test_after_kills_within_one_picture_the_bytes_are_the_same(self):
-        picture = write_tall(self.folder / "in/tall.tif", 1024, 4096)
-        settings = ("tiles.roi=64", "tiles.overlap=0.5", "semantic.window_batch=3")
-        self.run_ok(*self.words(picture, self.folder / "whole", *settings)[1:])
-        out = self.folder / "killed"
-        chance = random.Random(SEED)
-        unfinished, sizes = out / "unfinished/0", []
-        for _ in range(KILLS):
-            process = subprocess.Popen([program.PROGRAM, *self.words(picture, out, *settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            # The first rows of this attempt are the sign that it works on the picture.
-            begun, size = time.monotonic(), sizes[-1] if sizes else 0
-            while process.poll() is None and time.monotonic() - begun < 60 and not (unfinished.is_file() and unfinished.stat().st_size > size):
-                time.sleep(0.005)
-            time.sleep(chance.random() / 10)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            if not unfinished.is_file():
-                break
-            sizes.append(unfinished.stat().st_size)
-        print(f"the file of finished rows after each kill: {sizes} bytes")
-        self.assertGreater(len(sizes), 5)
-        self.assertEqual(sizes, sorted(sizes))
-        self.run_ok(*self.words(picture, out, *settings)[1:])
-        self.assertFalse((out / "unfinished").exists())
-        self.assertEqual(program.segments(out), program.segments(self.folder / "whole"))
-        self.assertEqual(program.tree(out / "labels"), program.tree(self.folder / "whole/labels"))
-        calls = [report["calls"]["window_calls"] for report in (program.report(self.folder / "whole"), program.report(out))]
-        self.assertLess(calls[1], calls[0], "the last attempt begins behind the finished rows")
-        self.assertEqual(json.loads((out / "segments/000000.manifest.json").read_text())["ok"], 1)
+        picture = write_tall(self.folder / "in/tall.tif", 1024, 6144)
+        self.check_kills(picture, KILLS, "labels", "tiles.roi=64", "tiles.overlap=0.5", "semantic.window_batch=3")
 
 
 if __name__ == "__main__":
