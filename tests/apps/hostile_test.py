@@ -19,7 +19,6 @@ from PIL import Image
 
 import hostile_pictures
 import program
-import small_semantic
 from program import OK, SOME_FAILED, USAGE
 
 # Limit on the memory that a bad file adds to a run over the good pictures.
@@ -152,27 +151,6 @@ class Pictures(HostileCase):
         told = done.err.splitlines()
         self.assertEqual(len(told), 21)
         self.assertRegex(told[-1], "more pictures failed: .*errors.jsonl")
-
-    def test_tiffs_that_are_read_in_parts(self):
-        package = small_semantic.make(self.folder)
-        for file in self.catalogue:
-            if file.name.endswith(".tif"):
-                (self.input / file.name).write_bytes(file.data)
-        entries = [(256, 4, 1, 200_000_000), (257, 4, 1, 10), (258, 3, 1, 8), (273, 4, 1, 8), (277, 3, 1, 1), (279, 4, 1, 64)]
-        (self.input / "claims_200000000.tif").write_bytes(hostile_pictures.tiff(entries))
-        # A TIFF that ends behind its header is not known to be cut, since its parts may be sparse.
-        expected = {"claims_100000.tif": "corrupt_data", "claims_200000000.tif": "too_large", "directory_loop.tif": None, "float.tif": "unsupported_format",
-                    "many_entries.tif": "corrupt_data", "many_strips.tif": "truncated", "picture.tif": None, "two_pages.tif": None}
-        for level in (0, 1):
-            output = self.folder / f"level{level}"
-            code, err, peak_mb = run_measured(program.ROOT / "configs/tiled.yaml", "--input", self.input, "--output", output, "--level", level,
-                                              "--set", f"semantic.model={package}", "-q")
-            self.assertEqual(code, SOME_FAILED, err)
-            self.check_books(output)
-            self.assertEqual({path: line.get("reason") for path, line in by_path(output).items()},
-                             expected if level == 0 else dict.fromkeys(expected, "unsupported_format"))
-            if not program.SANITIZED:
-                self.assertLess(peak_mb, 512)  # LibTorch and the numbers of 17 million windows
 
     def test_the_full_pipeline_keeps_every_good_result(self):
         good = self.folder / "good"

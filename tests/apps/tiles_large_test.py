@@ -14,6 +14,7 @@ import sys
 import time
 import zlib
 
+import hostile_pictures
 import program
 import small_semantic
 from PIL import Image
@@ -80,13 +81,13 @@ class Large(Case):
         return [str(word) for word in ("run", program.ROOT / f"configs/{self.recipe}.yaml", "--input", picture, "--set", f"semantic.model={self.package}",
                                        "--output", out, *(word for setting in settings for word in ("--set", setting)))]
 
-    def peak(self, picture, out, *settings):
+    def peak(self, picture, out, *settings, code=program.OK):
         """Peak resident memory of a run in MB. A small process starts it: Linux counts the memory of the one that starts it too."""
-        code = ("import os, sys; _, status, used = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0); print(used.ru_maxrss / 1024); "
-                "sys.exit(os.waitstatus_to_exitcode(status))")
-        words = [sys.executable, "-c", code, program.PROGRAM, *self.words(picture, out, *settings), "--quiet"]
+        script = ("import os, sys; _, status, used = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0); print(used.ru_maxrss / 1024); "
+                  "sys.exit(os.waitstatus_to_exitcode(status))")
+        words = [sys.executable, "-c", script, program.PROGRAM, *self.words(picture, out, *settings), "--quiet"]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=7200 if FULL else 240)
-        self.assertEqual(done.returncode, program.OK, done)
+        self.assertEqual(done.returncode, code, done)
         return float(done.stdout)
 
     def compare_peaks(self, low, high, *settings):
@@ -161,6 +162,24 @@ class LargePictures(Large):
         self.compare_peaks(*pictures, "tiles.overlap=0", *settings)
         with Image.open(self.folder / f"out-{high}-rows.tif/labels/{high}-rows.tif.png") as labels:
             self.assertEqual(labels.size, (width, high))
+
+    def test_hostile_tiffs_need_little_memory(self):
+        """The largest claims 100,000 x 100,000 pixels, and so 17 million windows."""
+        usual = self.peak(write_tall(self.folder / "good.tif", 64, 64), self.folder / "good")
+        for file in hostile_pictures.catalogue():
+            if file.name.endswith(".tif"):
+                (self.folder / "in" / file.name).parent.mkdir(exist_ok=True)
+                (self.folder / "in" / file.name).write_bytes(file.data)
+        entries = [(256, 4, 1, 200_000_000), (257, 4, 1, 10), (258, 3, 1, 8), (273, 4, 1, 8), (277, 3, 1, 1), (279, 4, 1, 64)]
+        (self.folder / "in/claims_200000000.tif").write_bytes(hostile_pictures.tiff(entries))
+        expected = {"claims_100000.tif": "corrupt_data", "claims_200000000.tif": "too_large", "directory_loop.tif": None, "float.tif": "unsupported_format",
+                    "many_entries.tif": "corrupt_data", "many_strips.tif": "truncated", "picture.tif": None, "two_pages.tif": None}
+        for level in (0, 1):  # OpenSlide refuses them
+            output = self.folder / f"level{level}"
+            peak = self.peak(self.folder / "in", output, f"decode.level={level}", code=program.SOME_FAILED)
+            reasons = {line["path"]: line.get("reason") for line in program.lines(output)}
+            self.assertEqual(reasons, expected if level == 0 else dict.fromkeys(expected, "unsupported_format"))
+            self.assertLess(peak, usual + 128)
 
     def test_after_kills_within_one_picture_the_bytes_are_the_same(self):
         picture = write_tall(self.folder / "in/tall.tif", 1024, 6144)
