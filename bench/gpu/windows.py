@@ -5,15 +5,15 @@ Each case runs `millrace run` on many copies of one item, with a U-Net of seeded
 - `picture`: 2048 x 2048 pixels in 49 windows of 512 x 512. The goal on an H200 is 25 ms
 - `volume`: 64 x 64 x 64 voxels in one window. The goal on an H200 is 73.5 volumes per second
 
-A record has the milliseconds of an item, also as a multiple of the bare calls of its windows. From files, decoding
-counts too.
+A record has the milliseconds of an item, also as a multiple of the bare calls of its windows at the same batch. From
+files, decoding counts too. Calls have windows of several items, so only the last call of a run is padded.
 """
 
 import functools
+import hashlib
 import json
 import statistics
 import struct
-import sys
 import zlib
 from pathlib import Path
 
@@ -87,23 +87,31 @@ def write_item(folder, case, side):
 
 
 def package_of(folder, case, roi, classes, widths):
+    """Written here, since the exporters need more libraries than PyTorch."""
+    package = folder / "net.pkg"
+    package.mkdir()
     volume = case == "volume"
     net = u_net(3 if volume else 2, 1 if volume else 3, classes, widths)
-    net.save(str(folder / "net.ts"))
-    sides = [str(roi)] * 3 if volume else [str(roi)]
-    done, _ = run(sys.executable, BUNDLE / "share/millrace/export/export.py", folder / "net.ts", folder / "net.pkg", "--task", "semantic", "--roi", *sides)
-    if done.returncode != 0:
-        raise Failed(done.stderr[-800:] or f"exit code {done.returncode}")
-    return folder / "net.pkg"
+    net.save(str(package / "model.ts"))
+    digest = hashlib.sha256((package / "model.ts").read_bytes()).hexdigest()
+    kind = f"depth: {roi}, axes: xyz, scale: 0.0039, mean: [0], std: [1]" if volume else "colour: rgb, scale: 0.0039, mean: [0, 0, 0], std: [1, 1, 1]"
+    names = ", ".join(f"class {number}" for number in range(classes))
+    (package / "model.yaml").write_text(
+        f"schema: 1\nname: u_net\ntask: semantic\narchitecture: U-Net with seeded weights\ninput: {{width: {roi}, height: {roi}, {kind}}}\n"
+        f"output: {{channels: {classes}, activation: softmax}}\nclasses: [{names}]\nmax_batch: 64\nlicence: none\nfiles: {{model.ts: {digest}}}\n")
+    return package
 
 
-def bare_ms(words, folder):
-    """Milliseconds of a window in a bare call at the batch of the run."""
+def bare_ms(words, folder, rows):
+    """Milliseconds of a window in a bare call of so many windows."""
     file = folder / "profile.json"
-    done, _ = run(BUNDLE / "bin/millrace", "profile", *words, "--batches", "1", "--seconds", str(Session.few(3, 0.1)), "--json", file)
+    done, _ = run(BUNDLE / "bin/millrace", "profile", *words, "--batches", str(rows), "--seconds", str(Session.few(3, 0.1)), "--json", file)
     if done.returncode != 0:
         raise Failed(done.stderr[-800:] or f"exit code {done.returncode}")
-    return json.loads(file.read_text())["rows"][0]["ms_each"]
+    (row,) = json.loads(file.read_text())["rows"]
+    if row["size"] != rows:
+        raise Failed(f"the profile has calls of {row['size']}, not {rows}")
+    return row["ms_each"]
 
 
 def measured(case):
@@ -114,7 +122,8 @@ def measured(case):
         package = package_of(folder, case, roi, classes, widths)
         (folder / "windows.yaml").write_text(RECIPE)
         (folder / "m.jsonl").write_text((json.dumps({"path": str(item)}) + "\n") * copies)
-        settings = (f"semantic.model={package}", "tiles.overlap=0.5" if case == "picture" else "tiles.overlap=0.25")
+        rows = Session.few(16, 2)
+        settings = (f"semantic.model={package}", f"semantic.window_batch={rows}", "tiles.overlap=0.5" if case == "picture" else "tiles.overlap=0.25")
         words = [folder / "windows.yaml", "--input", folder / "m.jsonl", "--device", Session.device, *(word for one in settings for word in ("--set", one))]
         times, calls, lane = {}, {}, {}
         for source in ("files", "memory") if case == "picture" else ("files",):
@@ -126,8 +135,8 @@ def measured(case):
                     raise Failed(done.stderr[-800:] or f"exit code {done.returncode}")
                 times[source].append(1000 / report["run_window"]["pictures_per_s"])
                 calls, lane = report["calls"], lane_of(report)
-        bare = bare_ms(words, folder)
+        bare = bare_ms(words, folder, rows)
     each = calls["windows"] / copies
     best = statistics.median(times[source])
     return {"ms": best, "ms_by_source": {source: [statistics.median(some), min(some), max(some)] for source, some in times.items()}, "goal_ms": goal,
-            "windows": each, "bare_ms_a_window": bare, "times_bare": best / (each * bare), "lanes": lane["concurrency"], "calls": calls}
+            "windows": each, "window_batch": rows, "bare_ms_a_window": bare, "times_bare": best / (each * bare), "lanes": lane["concurrency"], "calls": calls}

@@ -238,7 +238,6 @@ class Rehearsal(unittest.TestCase):
 
     def test_pictures_and_volumes_run_in_windows(self):
         self.draw()
-        (self.bundle / "share/millrace/export").symlink_to(SOURCE / "models/export")
         self.suite(0, "windows", "--out", self.results)
         picture, volume = self.records()
         self.assertEqual([(record["what"], record["package"], record["windows"]) for record in (picture, volume)], [("windows", "picture", 9), ("windows", "volume", 1)])
