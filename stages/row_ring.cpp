@@ -18,14 +18,14 @@ RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std:
       device_(device),
       memory_(device.allocate<std::byte>(static_cast<std::size_t>(capacity_) * row_bytes_)) {}
 
-int RowRing::load(int begin, int end) {
+int RowRing::load(int begin, int end, int ahead_end) {
   if (loaded_ < 0 || begin > loaded_ + coming_) jump(begin);
   int slabs = 0;
   while (loaded_ < end) {
     if (coming_ == 0) start(end - loaded_, std::launch::deferred);
     slabs += take();
   }
-  const int last = std::min(end + ahead_, info().size.rows);
+  const int last = std::min({end + ahead_, ahead_end, info().size.rows});
   // Deferred if the system has no thread left.
   if (coming_ == 0 && last > loaded_) start(last - loaded_, std::launch::async | std::launch::deferred);
   return slabs;

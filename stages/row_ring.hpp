@@ -24,9 +24,12 @@ class RowRing {
   RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Look look,
           Device& device);
 
-  /// Makes rows [begin, end) available. Rows before end - rows are lost, and rows between the end of an earlier call and
-  /// `begin` need not be read. Returns how many slabs went to the device. Throws PictureError.
-  int load(int begin, int end);
+  /// Makes rows [begin, end) available, and reads up to row `ahead_end`, as far as there is room. Rows before end - rows
+  /// are lost. Rows between those that were read and `begin` are left out.
+  /// Returns how many slabs went to the device. Throws PictureError.
+  int load(int begin, int end, int ahead_end);
+  /// The same, with all rows ahead for which there is room.
+  int load(int begin, int end) { return load(begin, end, end + ahead_); }
 
   const std::byte* data() const { return memory_.get(); }
   int capacity() const { return capacity_; }

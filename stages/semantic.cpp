@@ -41,6 +41,7 @@ LabelRule rule_of(const Package& package, const Semantic::Options& options) {
 
 // A picture with fewer windows takes about as long as other pictures, so a kill may cost all of it.
 constexpr std::int64_t windows_without_slabs = 64;
+constexpr std::int64_t bytes_of_point = 72;  // in the finder, and in its results
 constexpr const char* unfinished_folder = "unfinished";
 
 /// The rows of the picture that windows of one call touch, at most. Its windows are rows of the batch from `first` on.
@@ -196,13 +197,17 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
   // Three rows are those of the finder.
   const std::int64_t slab =
       roi.rows * item.row_values() * (1 + values) + (heatmaps_ ? 3 * item.row_values() * values : 0);
-  if (frame.region == nullptr) return sums + (heatmaps_ && !keeps_values ? slab : item.values() * (1 + values));
+  const std::int64_t points =
+      heatmaps_ ? channels * std::min<std::int64_t>(options_.points, item.values()) * bytes_of_point : 0;
+  if (frame.region == nullptr)
+    return sums + points + (heatmaps_ && !keeps_values ? slab : item.values() * (1 + values));
   // The options of `tiles` are not known yet. With any overlap, a call does not need more bands than these.
   const std::int64_t across =
       std::int64_t{(padded.lines + roi.lines - 1) / roi.lines} * ((padded.columns + roi.columns - 1) / roi.columns);
   const std::int64_t in_call = model_.maximum(method), bands = in_call == 1 ? 1 : 2 + (in_call - 2) / across;
   const std::int64_t results = keeps_values ? item.values() * (1 + values) : slab;
-  return sums + results + std::min<std::int64_t>(item.rows, (bands + 1) * roi.rows) * frame.region->info().row_bytes();
+  return sums + points + results +
+         std::min<std::int64_t>(item.rows, (bands + 1) * roi.rows) * frame.region->info().row_bytes();
 }
 
 // The windows of a picture follow those of the pictures before it, so that calls can have windows of both.
@@ -297,6 +302,7 @@ void Semantic::begin_source(Item& item, Frame& frame, int ways) const {
   set_scaling(model_.package(), frame, source);
   const EmptyRule& empty = frame.columns.get(tiling).empty;
   item.mask = frame.columns.get(tiling).mask;
+  if (item.mask != nullptr && !empty.any()) item.bands = item.mask->needed_bands(item.grid);
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
     RowRing::Look look;
@@ -355,21 +361,24 @@ bool Semantic::needs_model(int row, Work& work) const {
 }
 
 // Rows that cannot be read fail their picture. Its windows become blank, and the others keep their results.
-// The rows between windows that a mask names are not read, so that no other window of a call decides which rows are.
+// With a mask alone, exactly the rows of bands with a window that needs the model are read, also ahead. So which rows are
+// read depends neither on the windows of a call nor on where an earlier attempt ended.
 void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
   for (std::size_t i = 0; i < rows.size();) {
     Item& item = work.item_of(rows[i].row);
     std::size_t next = i;
-    const bool alone = item.mask != nullptr && !item.filter;
+    const bool alone = !item.bands.empty();
     while (next < rows.size() && &work.item_of(rows[next].row) == &item && !(alone && next > i)) ++next;
     const auto row_of = [&](std::size_t at) { return item.grid.start(work.window_of(item, rows[at].row)).rows; };
     const int begin = row_of(i) - item.grid.before.rows,
               end = row_of(next - 1) + item.grid.roi.rows - item.grid.before.rows;
-    const bool has_rows = item.has_rows_of(work.window_of(item, rows[i].row));
+    const std::int64_t window = work.window_of(item, rows[i].row);
     i = next;
-    if (!item.ring || item.frame->failed() || !has_rows) continue;
+    if (!item.ring || item.frame->failed() || !item.has_rows_of(window)) continue;
     try {
-      context_.counters[slabs_in] += item.ring->load(std::max(begin, 0), std::min(end, item.grid.item.rows));
+      const int from = std::max(begin, 0), to = std::min(end, item.grid.item.rows);
+      context_.counters[slabs_in] +=
+          alone ? item.ring->load(from, to, item.needed_to(window) - item.grid.before.rows) : item.ring->load(from, to);
       item.source.holes = item.holes.data();
       item.source.hole_count = static_cast<int>(item.holes.size());
     } catch (const PictureError& error) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,10 +28,11 @@ struct Semantic::Item {
   std::int64_t first_window = 0;  // windows before it are not needed: an earlier attempt has finished their rows
   WindowGrid grid;
   DeviceImage picture;
-  std::shared_ptr<const void> raster;      // owns the bytes that the gate granted, also those of `results`
-  std::vector<Hole> holes;                 // of rows that have been read and have not left
-  std::int64_t hole_pixels = 0;            // in rows that have left
-  std::optional<WindowFilter> filter;      // absent: no value says that a window needs no model
+  std::shared_ptr<const void> raster;  // owns the bytes that the gate granted, also those of `results`
+  std::vector<Hole> holes;             // of rows that have been read and have not left
+  std::int64_t hole_pixels = 0;        // in rows that have left
+  std::optional<WindowFilter> filter;  // absent: no value says that a window needs no model
+  std::vector<bool> bands;             // of `mask`, if it alone says which rows are read: those whose rows are needed
   std::shared_ptr<const WindowMask> mask;  // null: no mask says it
   std::optional<RowRing> ring;             // instead of `picture`, if the file is read in parts
   WindowSource source;
@@ -49,8 +51,19 @@ struct Semantic::Item {
   bool with_values = false;
   std::optional<PointFinder> finder;  // of heatmaps, which have no labels
 
-  /// False: the rows of a window are not read, since a mask alone says that it needs no model.
-  bool has_rows_of(std::int64_t window) const { return filter || mask == nullptr || mask->needs_model(grid, window); }
+  /// False: the rows of a window are not read, since no window of its band needs the model.
+  bool has_rows_of(std::int64_t window) const {
+    return bands.empty() || bands[static_cast<std::size_t>(grid.band_of(window))];
+  }
+  /// The padded row up to which rows are needed without a gap after those of a window that has rows.
+  int needed_to(std::int64_t window) const {
+    const auto band = static_cast<std::size_t>(grid.band_of(window));
+    const int end = grid.rows[band] + grid.roi.rows;
+    const auto next = std::find(bands.begin() + static_cast<std::ptrdiff_t>(band) + 1, bands.end(), true);
+    if (next == bands.end()) return end;
+    const int start = grid.rows[static_cast<std::size_t>(next - bands.begin())];
+    return start <= end ? start + grid.roi.rows : end;
+  }
   /// With a filter, only if the rows of the window are in memory.
   bool needs_model(std::int64_t window) const {
     return (mask == nullptr || mask->needs_model(grid, window)) && (!filter || filter->needs_model(window));

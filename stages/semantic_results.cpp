@@ -10,6 +10,8 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t most_points = 1'000'000;  // of a line, which then has about 40 MB
+
 std::string not_finite(std::int32_t pixels) {
   return "the model gave values that are not finite for " + std::to_string(pixels) + " places";
 }
@@ -184,6 +186,12 @@ void Semantic::deliver_points(Item& item) const {
   Points points;
   points.names = model_.package().classes;
   points.channels = item.finder->finish();
+  std::size_t count = 0;
+  for (const auto& of_channel : points.channels) count += of_channel.size();
+  if (count > most_points)
+    return frame.fail(name, Reason::too_large,
+                      "it has " + std::to_string(count) + " points, and a line has at most " +
+                          std::to_string(most_points) + "; lower semantic.points, or raise semantic.point_threshold");
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
     points.volume = info.volume;

@@ -114,8 +114,9 @@ StageInfo Tiles::info(const Options& options) {
   return info;
 }
 
-Tiles::Tiles(const Options& options, const StageContext& /*context*/)
-    : mask_folder_(options.mask), tiling_(options.tiling()) {}
+Tiles::Tiles(const Options& options, const StageContext& context) : source_(context.source), tiling_(options.tiling()) {
+  if (!options.mask.empty()) masks_.emplace(options.mask);
+}
 
 void Tiles::run(Frame& frame) const {
   if (frame.region == nullptr && frame.info.reduction != 1)
@@ -123,10 +124,11 @@ void Tiles::run(Frame& frame) const {
                        "its pixels need " + std::to_string(std::int64_t{3} * frame.info.width * frame.info.height) +
                            " bytes, more than gate.slab; windows need all pixels, so raise gate.slab");
   Tiling of_frame = tiling_;
-  if (!mask_folder_.empty()) {
+  if (masks_) {
     const RegionInfo* const region = frame.region != nullptr ? &frame.region->info() : nullptr;
-    of_frame.mask = read_window_mask(mask_folder_, frame.item.path, region != nullptr && region->volume,
-                                     region != nullptr ? region->directions : Directions{});
+    of_frame.mask = masks_->read(frame.item.path, region != nullptr && region->volume,
+                                 region != nullptr ? region->directions : Directions{},
+                                 source_.limits.at(static_cast<std::size_t>(frame.item.view)).slab_bytes);
   }
   frame.columns.set(tiling, std::move(of_frame));
 }

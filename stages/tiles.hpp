@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ inline constexpr Field<Tiling> tiling{"tiling"};
 /// Reads `pixels`, writes `tiling`.
 /// Failures:
 /// - too_large: the picture was reduced while it was decoded, but windows are cut from full pixels
-/// - those of read_window_mask()
+/// - those of MaskFolder::read()
 class Tiles final : public FrameStage {
  public:
   static constexpr const char* name = "tiles";
@@ -52,7 +53,8 @@ class Tiles final : public FrameStage {
   void run(Frame& frame) const override;
 
  private:
-  const std::string mask_folder_;
+  const PixelSource& source_;
+  std::optional<MaskFolder> masks_;  // none: all windows need the model
   const Tiling tiling_;
 };
 

@@ -70,24 +70,37 @@ std::shared_ptr<const WindowMask> read_rows(RegionSource& source) {
   return mask;
 }
 
-/// Null: a kind of file that is only read whole, such as a PNG, or a TIFF with a palette.
-std::shared_ptr<RegionSource> open_rows(const std::string& file) {
+/// Null: a kind of picture that is only read whole, such as a PNG, or a TIFF with a palette.
+std::shared_ptr<RegionSource> open_rows(const std::string& file, bool volume, std::int64_t memory_bytes) {
   if (!is_read_in_parts(file)) return nullptr;
-  try {
-    return open_region(file, {.max_bytes = std::numeric_limits<std::int64_t>::max()}, {.channels = 1});
-  } catch (const PictureError& error) {
-    if (error.reason() != Reason::unsupported_format) throw;
-    return nullptr;
+  const FileExpectations any_size{.max_bytes = std::numeric_limits<std::int64_t>::max()};
+  if (volume) return open_region(file, any_size, {.memory_bytes = memory_bytes});
+  // With the channels of the file, its values are kept. Rounded to 8 bits, small numbers would become 0.
+  for (const int channels : {1, 3, 4, 2}) {
+    try {
+      return open_region(file, any_size, {.memory_bytes = memory_bytes, .channels = channels});
+    } catch (const PictureError& error) {
+      if (error.reason() != Reason::unsupported_format) throw;
+    }
   }
+  return nullptr;
 }
 
-std::shared_ptr<const WindowMask> decode_mask(const std::string& file) {
+/// Holds other threads back if so much memory is needed.
+std::unique_lock<std::mutex> alone_if_large(std::int64_t bytes, std::mutex& large) {
+  return bytes > (std::int64_t{16} << 20) ? std::unique_lock(large) : std::unique_lock<std::mutex>();
+}
+
+std::shared_ptr<const WindowMask> decode_mask(const std::string& file, std::mutex& large) {
+  std::error_code unknown;
+  const auto lock = alone_if_large(3 * static_cast<std::int64_t>(std::filesystem::file_size(file, unknown)), large);
   const FileBytes bytes = read_file(file, {});
   const DecodeLimits limits{.max_pixels = max_decoded_pixels, .slab_bytes = 3 * max_decoded_pixels};
   const PictureInfo info = probe(bytes.span(), limits);
   // The depth in the header of a PNG. Rounded to 8 bits, small numbers would become 0.
   if (info.format == PictureFormat::png && bytes.size > 24 && bytes.data[24] == 16)
     throw PictureError(Reason::unsupported_format, "it is a PNG of 16 bits; write it with 8 bits, or as TIFF");
+  const auto lock_of_pixels = lock ? std::unique_lock<std::mutex>() : alone_if_large(info.pixel_bytes, large);
   const Decoded decoded = decode(bytes.span(), info, limits, pixels_on_heap);
   const auto mask = std::make_shared<WindowMask>(Extent{decoded.pixels.height, 1, decoded.pixels.width});
   mark_all(*mask, 0, mask->size().values(), 3, static_cast<const std::uint8_t*>(decoded.pixels.data.get()));
@@ -96,15 +109,17 @@ std::shared_ptr<const WindowMask> decode_mask(const std::string& file) {
 
 bool is_known(const Directions& directions) { return directions != Directions{}; }
 
-std::shared_ptr<const WindowMask> read_mask(const std::string& file, bool volume, const Directions& directions) {
-  const auto source = open_rows(file);
+std::shared_ptr<const WindowMask> read_mask(const std::string& file, bool volume, const Directions& directions,
+                                            std::int64_t memory_bytes, std::mutex& large) {
+  const auto source = open_rows(file, volume, memory_bytes);
   if (const bool is_volume = source != nullptr && source->info().volume; is_volume != volume)
     throw PictureError(Reason::unsupported_format, volume ? "it is a picture, but its item is a volume"
                                                           : "it is a volume, but its item is a picture");
-  if (source == nullptr) return decode_mask(file);
+  if (source == nullptr) return decode_mask(file, large);
   const Directions& own = source->info().directions;
   if (is_known(own) && is_known(directions) && axis_map(own, "RAS") != axis_map(directions, "RAS"))
     throw PictureError(Reason::unsupported_format, "its axes lie in other directions than those of its item");
+  const auto lock = alone_if_large(source->memory_bytes(), large);
   return read_rows(*source);
 }
 
@@ -148,11 +163,21 @@ bool WindowMask::needs_model(const WindowGrid& grid, std::int64_t window) const 
   return false;
 }
 
-std::shared_ptr<const WindowMask> read_window_mask(const std::string& folder, const std::string& picture_path,
-                                                   bool volume, const Directions& directions) {
-  const std::string file = existing_mask(folder, picture_path);
+std::vector<bool> WindowMask::needed_bands(const WindowGrid& grid) const {
+  std::vector<bool> needed(static_cast<std::size_t>(grid.bands()));
+  for (std::int64_t window = 0; window < grid.windows(); ++window) {
+    const auto band = static_cast<std::size_t>(grid.band_of(window));
+    if (needed[band]) continue;
+    needed[band] = needs_model(grid, window);
+  }
+  return needed;
+}
+
+std::shared_ptr<const WindowMask> MaskFolder::read(const std::string& picture_path, bool volume,
+                                                   const Directions& directions, std::int64_t memory_bytes) const {
+  const std::string file = existing_mask(path_, picture_path);
   try {
-    return read_mask(file, volume, directions);
+    return read_mask(file, volume, directions, memory_bytes, large_);
   } catch (const PictureError& error) {
     throw PictureError(error.reason(), "the mask " + display_name(file) + ": " + error.what());
   }

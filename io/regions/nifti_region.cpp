@@ -81,10 +81,15 @@ class NiftiRegion final : public RegionSource {
         for (std::size_t space = 0; space < 3; ++space)
           info_.directions[axis][space] = static_cast<double>(to_space.m[space][axis]);
       }
+      Affine affine{};
+      bool finite = true;
       for (std::size_t space = 0; space < 3; ++space) {
-        for (std::size_t axis = 0; axis < 4; ++axis)
-          info_.affine[space][axis] = mm * static_cast<double>(to_space.m[space][axis]);
+        for (std::size_t axis = 0; axis < 4; ++axis) {
+          affine[space][axis] = mm * static_cast<double>(to_space.m[space][axis]);
+          finite = finite && std::isfinite(affine[space][axis]);
+        }
       }
+      if (finite) info_.affine = affine;
     }
     const nifti_1_header header = nifti_convert_nim2nhdr(image_.get());
     info_.nifti_header.assign(reinterpret_cast<const char*>(&header), sizeof(header));

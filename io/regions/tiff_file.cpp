@@ -55,12 +55,19 @@ bool TiffFile::go_to(std::uint64_t place) {
 
 std::vector<std::uint64_t> TiffFile::places(std::size_t count) {
   go_to_number(0);
+  // Directories of a small file may all name the same long lists of strips, and libtiff reads them for each.
+  constexpr std::int64_t most_parts = 1'000'000'000;
+  std::int64_t parts = 0;
   std::vector<std::uint64_t> places{TIFFCurrentDirOffset(tiff())};
   while (places.size() < count && TIFFLastDirectory(tiff()) == 0) {
     if (TIFFReadDirectory(tiff()) == 0)
       throw PictureError(Reason::corrupt_data,
                          "directory " + std::to_string(places.size()) + " of this TIFF cannot be read: " + message_);
     places.push_back(TIFFCurrentDirOffset(tiff()));
+    parts += TIFFIsTiled(tiff()) != 0 ? TIFFNumberOfTiles(tiff()) : TIFFNumberOfStrips(tiff());
+    if (parts > most_parts)
+      throw PictureError(Reason::too_large, "the first " + std::to_string(places.size()) +
+                                                " directories of this TIFF have more than a billion tiles or strips");
   }
   return places;
 }

@@ -223,8 +223,10 @@ std::vector<int> TiffStack::pages(int time, int planes_of_channels) const {
       std::int64_t rest = first + i;
       for (std::size_t axis = 0; axis < sides.size(); rest /= sides[axis++])
         at[order[axis] == 'Z' ? 0 : order[axis] == 'C' ? 1 : 2] = rest % sides[axis];
-      if (at[2] == time)
-        pages[static_cast<std::size_t>(at[0] * planes_of_channels + at[1])] = run.page + static_cast<int>(i);
+      if (at[2] != time) continue;
+      int& page = pages[static_cast<std::size_t>(at[0] * planes_of_channels + at[1])];
+      if (page != -1 && page != run.page + static_cast<int>(i)) wrong("names one of them twice");
+      page = run.page + static_cast<int>(i);
     }
   }
   if (std::ranges::find(pages, -1) != pages.end()) wrong("gives some of them no page");

@@ -151,11 +151,12 @@ class Skip(Case):
         (self.folder / "masks").mkdir()
         marked = numpy.zeros((20, 11, 18), numpy.uint8)
         marked[:, :4, :] = 3
-        for name, affine in (("ct", numpy.eye(4)), ("turned", numpy.diag([-1, 1, 1, 1])), ("none", None), ("flat", None)):
+        for name, affine in (("ct", numpy.eye(4)), ("turned", numpy.diag([-1, 1, 1, 1])), ("none", None), ("flat", None), ("wide", None)):
             nibabel.save(nibabel.Nifti1Image(voxels, numpy.eye(4)), self.folder / f"in/{name}.nii.gz")
             if affine is not None:
                 nibabel.save(nibabel.Nifti1Image(marked, affine), self.folder / f"masks/{name}.nii.gz")
         program.write_picture(self.folder / "masks/flat.png", 44, 40)
+        nibabel.save(nibabel.Nifti1Image(marked.astype(numpy.int64), numpy.eye(4), dtype="int64"), self.folder / "masks/wide.nii")
         roi = (16, 12, 8)
         empty = numpy.kron(marked, numpy.ones((2, 4, 2), int)) == 0
         expected, skipped = blended(small_semantic.SmallVolumes(1).eval(), ((voxels.astype(numpy.float32) - 100) / 50)[None], roi, 0.25, empty)
@@ -168,7 +169,7 @@ class Skip(Case):
         self.check(values, numpy.asarray(nibabel.load(out / "label_volumes/ct.nii.gz.nii.gz").dataobj), expected)
         lines = {line["path"]: line for line in program.lines(out)}
         for name, reason, words in (("turned", "unsupported_format", "other directions"), ("none", "vanished", "no mask of this picture, such as none.png"),
-                                    ("flat", "unsupported_format", "it is a picture, but its item is a volume")):
+                                    ("flat", "unsupported_format", "it is a picture, but its item is a volume"), ("wide", "unsupported_format", "a NIfTI of INT64")):
             line = lines[f"{name}.nii.gz"]
             self.assertEqual(line["reason"], reason)
             self.assertIn(words, line["detail"])
@@ -189,6 +190,20 @@ class Skip(Case):
         self.assertIn("masks/deep.png: it is a PNG of 16 bits; write it with 8 bits, or as TIFF", deep["detail"])
         self.assertEqual(whole["state"], "ok")
         self.assertEqual(program.report(self.folder / "out")["calls"]["windows_skipped"], 0)
+
+    def test_small_numbers_of_16_bits_in_three_channels_count(self):
+        program.require_formats()
+        import tifffile
+
+        package = small_semantic.make(self.folder)
+        program.write_picture(self.folder / "in/a.png", 60, 50)
+        (self.folder / "masks").mkdir()
+        for value, skipped in ((0, True), (1, False)):
+            tifffile.imwrite(self.folder / "masks/a.tif", numpy.full((5, 6, 3), value, numpy.uint16), photometric="rgb")
+            out = self.folder / f"out{value}"
+            self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", self.folder / "in", "--output", out, "--set", f"semantic.model={package}", "--set", f"tiles.mask={self.folder}/masks")
+            calls = program.report(out)["calls"]
+            self.assertEqual(calls["windows_skipped"], calls["windows"] if skipped else 0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include "gpu/streams/fake_stream.hpp"
 #include "gpu/streams/host_stream.hpp"
 #include "io/sinks/image_write.hpp"
+#include "stages/holes.hpp"
 #include "tests/stages/semantic_regions.hpp"
 
 namespace millrace {
@@ -239,6 +240,45 @@ TEST_CASE(
       CHECK(first->rows < 100);
       CHECK(second->rows == 16);
       CHECK(batch.frames[1]->columns.find(hole_pixels) == nullptr);
+    }
+  }
+}
+
+TEST_CASE("which rows are read with a mask does not depend on the windows of a call, nor on where an attempt begins") {
+  struct Killed {};
+  const Masks masks;
+  OptionValues options = masks.options();
+  options["bad"] = {"skip"};
+  // Windows from rows 0 and 8 on need the model, then those from row 112 on. So rows 24 to 111 are not read.
+  constexpr int needed = 24 + 137 - 112;
+  for (const char* rows : {"1", "2", "7"}) {
+    for (int kill_at = 0;; ++kill_at) {
+      int calls = 0;
+      bool killed = kill_at > 0;
+      FolderWorld world([&](const std::vector<int>&) {
+        if (killed && ++calls > kill_at) throw Killed{};
+      });
+      const auto run = [&] {
+        Batch batch = masks.batch();
+        batch = Batch({batch.frames[0]});
+        const auto region = in_parts(*batch.frames[0]);
+        region->holes = {{24, 112, 0, 50}};
+        world.run(batch, {{"window_batch", {rows}}}, options);
+        CHECK(batch.frames[0]->columns.find(hole_pixels) == nullptr);
+        CHECK(std::ranges::count(labels_of(*batch.frames[0]), hole_label) == 0);
+        return region->rows;
+      };
+      if (!killed) {
+        CHECK(run() == needed);
+        continue;
+      }
+      try {
+        run();
+        break;  // fewer calls than kill_at
+      } catch (const Killed&) {
+      }
+      killed = false;
+      CHECK(run() <= needed);
     }
   }
 }

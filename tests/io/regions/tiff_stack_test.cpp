@@ -19,8 +19,7 @@ struct Page {
   int width = 20, height = 12;
   int samples = 1, bits = 8;
   int tile = 0, rows = 12;  ///< side of a tile, or 0: strips of so many rows
-  int photometric = PHOTOMETRIC_MINISBLACK;
-  int compression = COMPRESSION_NONE;
+  int photometric = PHOTOMETRIC_MINISBLACK, compression = COMPRESSION_NONE;
 };
 
 void write_page(TIFF* tiff, const Page& page, const std::string& description) {
@@ -330,9 +329,8 @@ TEST_CASE("OME-XML that is hostile") {
   says(ome({.z = "2147483647", .c = "2147483647", .t = "2147483647"}), too_large, "at most 1048560 planes are read");
   says(ome({.z = "65535", .t = "65535"}), too_large, "and 65535 points in time");
   says(ome({.z = "65535"}), corrupt_data, "an OME-TIFF with 2 pages, but page 65534 is one of its planes");
-  says(ome({.z = "2", .order = "XYZTT"}), corrupt_data, "no DimensionOrder");
-  says(ome({.z = "2", .order = "X"}), corrupt_data, "no DimensionOrder");
-  says(ome({.z = "2", .order = "ZCTXY"}), corrupt_data, "no DimensionOrder");
+  for (const char* const order : {"XYZTT", "X", "ZCTXY"})
+    says(ome({.z = "2", .order = order}), corrupt_data, "no DimensionOrder");
   says(ome({.z = "2", .x = "21"}), corrupt_data, "its OME-XML names 21x12 pixels, but page 0 has 20x12");
   says("<OME><Image><Pixels DimensionOrder='XYZCT' SizeY='3' SizeZ='1' SizeC='1' SizeT='1'/></Image></OME>",
        corrupt_data, "its OME-XML has no SizeX");
@@ -348,6 +346,8 @@ TEST_CASE("OME-XML that is hostile") {
         {"<TiffData PlaneCount='2147483647'/>", "names more, or one of them twice"},
         {"<TiffData/><TiffData/>", "names more, or one of them twice"}})
     says(ome({.z = "2"}, data), corrupt_data, expected);
+  says(ome({.z = "2", .t = "2"}, "<TiffData IFD='0' PlaneCount='2'/><TiffData IFD='1' PlaneCount='2'/>"), corrupt_data,
+       "names one of them twice");
 }
 
 /// Makes the last directory of a classic TIFF point to the first one.
