@@ -46,7 +46,8 @@ std::string drawable_name(const Object& object) {
 
 std::string score_text(const Object& object) {
   // Not printf, because its decimal point depends on the locale.
-  const float score = object.score > 0 ? std::min(object.score, 1.0F) : 0.0F;
+  // Values of heatmaps may exceed 1.
+  const float score = object.score > 0 ? std::min(object.score, 9999.0F) : 0.0F;
   const auto hundredths = static_cast<int>(std::lround(score * 100));
   return std::to_string(hundredths / 100) + "." + std::to_string(100 + hundredths % 100).substr(1);
 }

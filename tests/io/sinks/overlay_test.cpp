@@ -159,6 +159,7 @@ TEST_CASE("font height follows the longer side") {
 TEST_CASE("names are written in letters that the font has") {
   CHECK(label_text(object_at(0, 0, 1, 1, 0.914F, "car")) == "car 0.91");
   CHECK(label_text(object_at(0, 0, 1, 1, 1, "car")) == "car 1.00");
+  CHECK(label_text(object_at(0, 0, 1, 1, 3.779F, "nose")) == "nose 3.78");
   CHECK(label_text(object_at(0, 0, 1, 1, 0.049F, "car")) == "car 0.05");
   CHECK(label_text(object_at(0, 0, 1, 1, 0.5F, "Fu\xC3\x9Fg\xC3\xA4nger \xC5\xBBuk")) == "Fusganger Zuk 0.50");
   CHECK(label_text(object_at(0, 0, 1, 1, 0.5F, "\xE7\x8A\xAC", 16)) == "class 16 0.50");
