@@ -3,6 +3,8 @@
 A transform that changes values or places, and that a package cannot express, is refused by its name.
 """
 
+import re
+
 # Transforms before the network that change neither values nor places.
 HARMLESS = ("EnsureChannelFirst", "AddChannel", "AsChannelFirst", "EnsureType", "CastToType", "ToTensor", "ToDevice", "Identity", "DeleteItems", "SelectItems", "FlattenSubKeys", "DataStats")
 # Those behind the network that only bring the result back to the file, and write it.
@@ -10,25 +12,31 @@ BACK = ("Invert", "SaveImage", "EnsureType", "CastToType", "ToTensor", "ToDevice
 # Arguments that change nothing here. Where a transform reads one of them, it comes first.
 IGNORED = ("keys", "allow_missing_keys", "dtype", "lazy", "ensure_same_shape", "align_corners", "padding_mode", "recompute_affine", "scale_extent", "labels", "track_meta", "_target_", "_desc_", "_requires_", "_disabled_")
 MODULES = ("monai.transforms",)
+CREATED = ("name", "names", "output_key")  # arguments that name the items that a transform makes of others
 
 
 class Transform:
     """One transform at a path of the configuration. `key` is the name of the item that it must change."""
 
     def __init__(self, config, path, key):
-        self.config, self.path = config, path
+        self.config, self.path, self.key = config, path, key
         self.raw = config.follow(path)[1]
         if not isinstance(self.raw, dict) or not isinstance(self.raw.get("_target_"), str):
             config.refuse(path, "is no transform with a _target_; a bundle lists the transforms of MONAI")
         self.target = self.raw["_target_"]
         module, _, name = self.target.rpartition(".")
-        self.name = name if name == "CropForeground" else name.removesuffix("Dict").removesuffix("d").removesuffix("D")
+        self.name = name if name == "CropForeground" else re.sub("(Dict|d|D)$", "", name)
         self.own = bool(module) and not module.startswith(MODULES)  # code that is not MONAI's
-        self.keys = config.value([*path, "keys"]) if "keys" in self.raw else [key]
-        self.keys = [self.keys] if isinstance(self.keys, str) else list(self.keys)
+        self.keys = self.items("keys") if "keys" in self.raw else [key]
         self.index = self.keys.index(key) if key in self.keys else None  # None: for other items
-        matters = "_disabled_" in self.raw and self.name not in (*HARMLESS, *BACK)
+        self.creates = self.index is None and any(key in self.items(name) for name in CREATED if name in self.raw)
+        matters = "_disabled_" in self.raw and (self.creates or self.name not in (*HARMLESS, *BACK))
         self.disabled = matters and str(config.value([*path, "_disabled_"])).strip().lower() == "true"
+
+    def items(self, name):
+        """The names of items in this argument."""
+        found = self.config.value([*self.path, name])
+        return [found] if isinstance(found, str) else list(found or ())
 
     def refuse(self, what):
         self.config.refuse(self.path, f"({self.target}) {what}")
@@ -41,18 +49,29 @@ class Transform:
         return [value[self.index] if name in for_each_key and isinstance(value, list) and len(value) == len(self.keys) else value for name, value in zip(names, values)]
 
 
-def transforms_of(config, path, key):
-    """The transforms of a Compose, and of those inside, that change the item `key`."""
+def transforms_of(config, name, key):
+    """The transforms of the Compose `name` that change the item `key`. Refuses a Compose that works on other items only."""
+    enabled = [transform for transform in all_of(config, [name], key) if not transform.disabled]
+    for transform in enabled:
+        if transform.creates:
+            transform.refuse(f"makes the item {key!r} of others, which packages cannot do; the transforms must have {key!r} from the first one")
+    found = [transform for transform in enabled if transform.index is not None]
+    if enabled and not found:
+        others = ", ".join(repr(other) for other in dict.fromkeys(item for transform in enabled for item in transform.keys))
+        config.refuse([name], f"has no transform with the key {key!r} of metadata.json, only with {others}; correct the key in one of the two files")
+    return found
+
+
+def all_of(config, path, key):
+    """The transforms of a Compose, and of those inside."""
     at, value = config.follow(path)
     if isinstance(value, dict) and str(value.get("_target_")).split(".")[-1] == "Compose":
-        yield from transforms_of(config, [*at, "transforms"], key)
+        yield from all_of(config, [*at, "transforms"], key)
     elif isinstance(value, list):
         for index in range(len(value)):
-            yield from transforms_of(config, [*at, index], key)
+            yield from all_of(config, [*at, index], key)
     elif isinstance(value, dict):
-        transform = Transform(config, at, key)
-        if transform.index is not None and not transform.disabled:
-            yield transform
+        yield Transform(config, at, key)
     else:
         config.refuse(path, "is neither a list of transforms nor a Compose")
 
@@ -174,7 +193,7 @@ class Before:
     def __init__(self, config, key, channels, volumes):
         self.scaling, self.options, self.notes, self.turned = Scaling(channels), {}, [], not volumes
         order = []
-        for transform in transforms_of(config, ["preprocessing"], key):
+        for transform in transforms_of(config, "preprocessing", key):
             if transform.own:
                 transform.refuse("is no transform of MONAI, and packages have none of their own")
             if transform.name in INTENSITY:
@@ -228,7 +247,7 @@ class Before:
 def after(config, key):
     """(options of the exporter, notes) of the transforms behind the network."""
     activation, threshold, argmax, notes = None, None, False, []
-    for transform in transforms_of(config, ["postprocessing"], key) if config.has("postprocessing") else ():
+    for transform in transforms_of(config, "postprocessing", key) if config.has("postprocessing") else ():
         if transform.name == "Activations" and not transform.own:
             sigmoid, softmax = transform.read("sigmoid", "softmax", for_each_key=("sigmoid", "softmax"))
             if activation and (sigmoid or softmax):

@@ -407,6 +407,12 @@ class Exports(Case):
 
         for other in ("Resized", "HistogramNormalized", "monai.transforms.Flipd", "Lambdad", "Rotate90d"):
             self.check(f"preprocessing::transforms::2 ({other}) changes values or places in a way that packages cannot express", transforms({"_target_": other, "keys": "image"}))
+        wanted = "preprocessing has no transform with the key 'image' of metadata.json, only with 'img', 'label'; correct the key"
+        self.check(wanted, lambda config: config["preprocessing"].update(transforms=[one | {"keys": ["img", "label"]} for one in (*LOAD, ORIENTATION, RANGE)]))
+        self.check("postprocessing has no transform with the key 'pred' of metadata.json, only with 'out'", post({"_target_": "Activationsd", "keys": "out", "sigmoid": True}, {"_target_": "AsDiscreted", "keys": "out", "threshold": 0.5}))
+        makes = "transforms::0 ({}) makes the item 'image' of others, which packages cannot do; the transforms must have 'image' from the first one"
+        for target, options in (("ConcatItemsd", {"name": "image"}), ("CopyItemsd", {"names": ["image", "t1_raw"]}), ("monai.transforms.MeanEnsembled", {"output_key": "image"})):
+            self.check(makes.format(target), lambda config, made={"_target_": target, "keys": ["t1", "t2"]} | options: config["preprocessing"].update(transforms=[made, *LOAD, RANGE]))
         self.check("(scripts.mine.Scaled) is no transform of MONAI", transforms({"_target_": "scripts.mine.Scaled", "keys": "image"}))
         self.check("(Spacingd) has diagonal, which packages cannot have", transforms(SPACING | {"diagonal": True}))
         self.check("scales values before and after Spacing", transforms(RANGE, SPACING, RANGE))
