@@ -24,6 +24,8 @@ FROM_BUNDLE = ("axes", "orientation", "spacing", "scale_first", "activation", "h
 WEIGHTS = ("model.ts", "model.pt")
 NETWORKS = ("network_def", "network", "net", "model")
 NETS = "monai.networks.nets"
+# They read no file and download nothing, unless `pretrained` asks for it. Others do: Transchex always, HoVerNet if its arguments name a place.
+KNOWN = ("AHNet", "AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "FlexibleUNet", "HighResNet", "MedNeXt", "RegUNet", "SegResNet", "SegResNetDS", "SegResNetVAE", "SwinUNETR", "UNETR", "UNet", "VNet")
 WINDOWS = ("SlidingWindowInferer", "SlidingWindowInfererAdapt", "SliceInferer")
 NO_ARGUMENTS = ("_target_", "_desc_", "_requires_", "_mode_", "_disabled_")
 
@@ -71,7 +73,7 @@ def weights_of(path, folder):
 
 
 def instance(config, value, path):
-    """The object that a value without references describes. Only networks of MONAI, and layers of PyTorch inside, are made."""
+    """The object that a value without references describes. Only KNOWN networks of MONAI, and layers of PyTorch inside, are made."""
     if isinstance(value, list):
         return [instance(config, one, [*path, index]) for index, one in enumerate(value)]
     if not isinstance(value, dict):
@@ -82,10 +84,10 @@ def instance(config, value, path):
     module, _, name = target.rpartition(".")
     nets = (not module or module == NETS or module.startswith(NETS + ".")) and monai_config.monai_module(NETS)
     made = getattr(nets or (torch.nn if module == "torch.nn" or module.startswith("torch.nn.modules") else None), name, None)
-    if not (inspect.isclass(made) and issubclass(made, nn.Module)) or value.get("_mode_", "default") != "default":
-        config.refuse(path, f"makes {target!r}; without --trust, the exporter makes only networks of {NETS} and layers of torch.nn. Add --trust if you trust the maker of the bundle")
+    if not (inspect.isclass(made) and issubclass(made, nn.Module)) or nets and made.__name__ not in KNOWN or value.get("_mode_", "default") != "default":
+        config.refuse(path, f"makes {target!r}; without --trust, the exporter makes only layers of torch.nn and these networks of {NETS}: {', '.join(KNOWN)}. Add --trust if you trust the maker of the bundle")
     options = {key: instance(config, one, [*path, key]) for key, one in value.items() if key not in NO_ARGUMENTS}
-    if options.get("pretrained"):
+    if "pretrained" in inspect.signature(made).parameters:
         options["pretrained"] = False  # it would download weights, and those of the bundle replace them
     try:
         return made(**options)

@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import sys
+from unittest import mock
 
 import numpy
 import program
@@ -345,10 +346,28 @@ class Exports(Case):
         self.check("preprocessing::transforms::4::clip is the Python expression '$True'", lambda config: config["preprocessing"]["transforms"][4].update(clip="$True"))
         self.check("preprocessing is the Python expression", lambda config: config.update(preprocessing=run))
         for target in ("os.system", "builtins.eval", "subprocess.Popen", "scripts.nets.UNet", "torch.nn.functional.relu", "monai.networks.nets.torch.load", "monai.data.Dataset"):
-            self.check(f"network_def makes '{target}'; without --trust, the exporter makes only networks of monai.networks.nets", lambda config, target=target: config.update(network_def={"_target_": target, "command": str(mark)}))
+            self.check(f"network_def makes '{target}'; without --trust, the exporter makes only layers of torch.nn and these networks of monai.networks.nets: AHNet, ", lambda config, target=target: config.update(network_def={"_target_": target, "command": str(mark)}))
         self.check("network_def::act makes 'os.mkdir'", network(act={"_target_": "os.mkdir", "path": str(mark)}))
         self.check("network_def makes 'UNet'", network(_mode_="debug"))
         self.assertFalse(mark.exists())
+
+    def test_no_network_downloads_or_reads_files(self):
+        import monai_bundle
+        import monai_config
+
+        def unwanted(*arguments, **options):
+            tried.append(arguments)
+            raise OSError("there is no network in a test")
+
+        tried, url = [], "https://example.org/weights.pth"
+        with mock.patch("socket.getaddrinfo", unwanted), mock.patch("urllib.request.urlopen", unwanted), mock.patch("urllib.request.urlretrieve", unwanted), mock.patch("torch.load", unwanted):
+            for name, options in (("HoVerNet", {"pretrained_url": url}), ("Transchex", {"in_channels": 3, "path_or_repo_id": "some/body"}), ("cell_sam_wrapper.CellSamWrapper", {"checkpoint": url}),
+                                  ("EfficientNetBN", {"model_name": "efficientnet-b0"}), ("MILModel", {"num_classes": 2})):  # fmt: skip
+                self.check(f"{name}'; without --trust, the exporter makes only", lambda config, made={"_target_": f"monai.networks.nets.{name}"} | options: config.update(network_def=made))
+            flexible = {"_target_": "FlexibleUNet", "in_channels": 3, "out_channels": 2, "backbone": "efficientnet-b0", "pretrained": True}
+            (self.bundle / "configs/inference.json").write_text(json.dumps({"network_def": flexible}))
+            net = monai_bundle.instance(monai_config.Config(self.bundle, False), flexible, ["network_def"])
+        self.assertEqual((type(net).__name__, tried), ("FlexibleUNet", []))
 
     def test_trust_runs_the_code_of_a_bundle(self):
         (self.bundle / "scripts").mkdir()
