@@ -57,14 +57,16 @@ def folder_of(path):
     """The folder of the bundle that `path` is, or whose checkpoint `path` is; None for everything else."""
     path = Path(path).absolute()
     folder = path if path.is_dir() else path.parent.parent
-    if path.is_file() and (path.parent.name != "models" or check_readable(path, ("torchscript",)) == "torchscript"):
+    if not path.is_dir() and not (path.is_file() and path.parent.name == "models"):
+        return None  # a wrong path is no reason to take other weights
+    if path.is_file() and check_readable(path, ("torchscript",)) == "torchscript":
         return None  # TorchScript alone is exported as such
     return folder if any((folder / "configs" / name).is_file() for name in ("metadata.json", *monai_config.CONFIGURATIONS)) else None
 
 
 def weights_of(path, folder):
     """(file, kind) of the weights."""
-    if path.is_file():
+    if not path.is_dir():
         return path, check_readable(path)
     file = next((file for name in WEIGHTS if (file := folder / "models" / name).is_file()), None)
     if file is None:

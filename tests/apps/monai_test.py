@@ -477,6 +477,10 @@ class Exports(Case):
         self.assertEqual(done.code, program.ENVIRONMENT)
         self.assertIn("spleen: is a bundle of MONAI; add --task semantic", done.err)
 
+    def test_a_path_in_a_bundle_that_does_not_exist(self):
+        for self.bundle in (self.bundle / "models/modle.pt", self.bundle / "weights/model.pt"):
+            self.check(f"{self.bundle}: no such file")
+
 
 if __name__ == "__main__":
     program.main()
