@@ -54,20 +54,18 @@ class Slices(nn.Module):
 
 
 def folder_of(path):
-    """The folder of the bundle that `path` is, or whose checkpoint `path` is; None for everything else."""
+    """The folder of the bundle that `path` is, or that has the weights `path` in models/; None for everything else."""
     path = Path(path).absolute()
     folder = path if path.is_dir() else path.parent.parent
     if not path.is_dir() and not (path.is_file() and path.parent.name == "models"):
         return None  # a wrong path is no reason to take other weights
-    if path.is_file() and check_readable(path, ("torchscript",)) == "torchscript":
-        return None  # TorchScript alone is exported as such
     return folder if any((folder / "configs" / name).is_file() for name in ("metadata.json", *monai_config.CONFIGURATIONS)) else None
 
 
 def weights_of(path, folder):
     """(file, kind) of the weights."""
     if not path.is_dir():
-        return path, check_readable(path)
+        return path, check_readable(path, ("torchscript",))
     file = next((file for name in WEIGHTS if (file := folder / "models" / name).is_file()), None)
     if file is None:
         raise Refused(f"{folder}: has neither models/model.ts nor models/model.pt; fetch the weights of the bundle, since its configuration alone is no model; {FOLDER}")

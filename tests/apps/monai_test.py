@@ -209,11 +209,12 @@ class Runs(Case):
         config["inferer"] |= {"_target_": "SliceInferer", "spatial_dim": 2}
         net = self.network(config, 3)
         bundle = self.write_bundle(config, net, weights="model.ts")
-        done = self.convert(bundle, env=self.without_monai())
-        written = self.written(bundle.with_suffix(".pkg"))
+        done = self.convert(bundle / "models/model.ts", env=self.without_monai())
+        package = bundle / "models/model.pkg"
+        written = self.written(package)
         self.assertEqual(written["input"], {"width": 32, "height": 32, "depth": 1, "axes": "xyz", "percentiles": [0.0, 100.0], "clip_to_percentiles": False})
         volume = self.volume()
-        self.compare(self.run_as_noted(bundle.with_suffix(".pkg"), done, volume, "volume"), self.expected(config, net, volume))
+        self.compare(self.run_as_noted(package, done, volume, "volume"), self.expected(config, net, volume))
 
     def without_monai(self):
         """Variables of an interpreter that has no MONAI."""
