@@ -155,9 +155,13 @@ def normalise(transform, scaling):
         transform.refuse("has one of subtrahend and divisor; packages need both or none")
     if nonzero and not scaling.plain():
         transform.refuse("takes values that are not zero behind a scaling, which packages cannot do")
-    box = scaling.cropped is not None and not nonzero
-    if box and (any(scaling.cropped.raw.get(name) for name in ("select_fn", "margin", "channel_indices", "k_divisible")) or not scaling.plain()):
+    cropped = scaling.cropped
+    box = cropped is not None and not nonzero
+    names = () if cropped is None else ("select_fn", "channel_indices", "margin", "k_divisible") if box else ("select_fn", "channel_indices")
+    if any(cropped.raw.get(name) for name in names) or box and not scaling.plain():
         transform.refuse("takes statistics of a volume that was cut with options or after a scaling, which packages cannot do")
+    if cropped is not None and "source_key" in cropped.raw and cropped.items("source_key") != [cropped.key]:
+        transform.refuse(f"takes statistics of a volume that was cut to the foreground of {cropped.items('source_key')[0]!r}, which packages cannot do")
     scaling.measure(transform, {"zscore": "nonzero" if nonzero else "nonzero_box" if box else "all"}, channel_wise)
 
 
@@ -217,6 +221,8 @@ class Before:
             self.options["scale_first"] = True if before else None
             if "Orientation" in order[at:] and len(set(self.options["spacing"])) > 1:
                 config.refuse(["preprocessing"], "has Spacing before Orientation, so the axes of its pixdim are those of each file; put Orientation first")
+        if self.scaling.cropped is not None and self.scaling.statistics:
+            self.notes.append("MONAI takes the mean and deviation in the box of values above 0. Millrace takes those in the box of values other than 0, or of all such values. They are the same if no value is below 0")
         self.options |= self.scaling.options()
 
     def load(self, transform):

@@ -276,7 +276,7 @@ class Scaling(Case):
         bundle = self.folder / "bundle"
         (bundle / "configs").mkdir(parents=True)
         values = numpy.random.default_rng(3).integers(1, 256, (3, 9, 8, 7)).astype(numpy.float32)
-        values[:, :2], values[:, :, -3:], values[:, 4, 2, 2] = 0, 0, 0
+        values[:, :2], values[:, :, -3:], values[:, 4, 2, 2], values[:, 5, 2, 2] = 0, 0, 0, -90
         for wanted, transforms in (
             ({"clip": None}, [scale(a_min=0, a_max=255, b_min=0, b_max=1), imagenet]),
             ({"clip": [20, 200]}, [scale(a_min=20, a_max=200, b_min=-1, b_max=3, clip=True)]),
@@ -287,6 +287,7 @@ class Scaling(Case):
             ({"zscore": "all", "channel_wise": True}, [imagenet, other("NormalizeIntensityd", channel_wise=True)]),
             ({"zscore": "nonzero", "channel_wise": None}, [other("NormalizeIntensityd", nonzero=True)]),
             ({"zscore": "nonzero_box", "channel_wise": True}, [other("CropForegroundd", source_key="image", allow_smaller=True), other("NormalizeIntensityd", channel_wise=True)]),
+            ({"zscore": "nonzero", "channel_wise": True}, [other("CropForegroundDict", source_key="image", allow_smaller=True, margin=0), other("NormalizeIntensityd", nonzero=True, channel_wise=True)]),
             ({"percentiles": [0, 100], "channel_wise": True}, [other("ScaleIntensityd", minv=0.0, channel_wise=True)]),
             ({"percentiles": [2, 97.5], "clip_to_percentiles": True}, [scale(a_min=0, a_max=255, b_min=0, b_max=1), other("ScaleIntensityRangePercentilesd", **percentiles, clip=True)]),
             ({"percentiles": [2, 97.5], "clip_to_percentiles": None}, [other("ScaleIntensityRangePercentilesd", **percentiles, channel_wise=True)]),
@@ -294,13 +295,16 @@ class Scaling(Case):
             with self.subTest(transforms):
                 described = {"preprocessing": {"_target_": "Compose", "transforms": transforms}}
                 (bundle / "configs/inference.json").write_text(json.dumps(described))
-                options = monai_transforms.Before(monai_config.Config(bundle, False), "image", 3, True).options
+                before = monai_transforms.Before(monai_config.Config(bundle, False), "image", 3, True)
+                options = before.options
                 self.assertEqual({name: options[name] for name in wanted}, wanted)
                 expected = ConfigParser(described).get_parsed_content("preprocessing")({"image": torch.from_numpy(values.copy())})["image"].numpy()
                 found = scaled(options, values)
                 if expected.shape != found.shape:
                     found = found[:, 2:, :, :][:, :, :-3]
                 self.assertLess(abs(found - expected).max(), 2e-5)
+                cropped = any("CropForeground" in one["_target_"] for one in transforms)
+                self.assertEqual(any("MONAI takes the mean and deviation in the box of values above 0." in note for note in before.notes), cropped)
 
 
 class Exports(Case):
@@ -440,6 +444,10 @@ class Exports(Case):
         self.check("(ScaleIntensityRangePercentilesd) scales to -1 and 1", transforms({"_target_": "ScaleIntensityRangePercentilesd", "keys": "image", "lower": 1, "upper": 99, "b_min": -1, "b_max": 1}))
         self.check("(ScaleIntensityRanged) changes values behind a scaling by statistics", transforms(ZSCORE, RANGE))
         self.check("takes values that are not zero behind a scaling", transforms(RANGE, ZSCORE))
+        crop = {"_target_": "CropForegroundd", "keys": "image", "source_key": "image"}
+        self.check("takes statistics of a volume that was cut to the foreground of 'label'", transforms(crop | {"source_key": "label"}, ZSCORE))
+        for changes, then in (({"margin": 2}, {"nonzero": False}), ({"select_fn": "$lambda image: image > 5"}, {})):
+            self.check("takes statistics of a volume that was cut with options", transforms(crop | changes, ZSCORE | then))
         self.check("has one of subtrahend and divisor", transforms({"_target_": "NormalizeIntensityd", "keys": "image", "divisor": 3}))
         self.check("inferer is SaliencyInferer; the exporter takes SlidingWindowInferer", inferer(_target_="SaliencyInferer"))
         self.check("names no size of windows", inferer(roi_size=[16, 12, -1]))
