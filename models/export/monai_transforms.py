@@ -77,7 +77,10 @@ def all_of(config, path, key):
 
 
 class Scaling:
-    """How values become the input, over several transforms: (v - mean) / std, after a clip, or statistics of the item."""
+    """How values become the input, over several transforms: (v - mean) / std, after a clip, or statistics of the item.
+
+    `clip` has the lowest and the highest value of each channel, in the unit of the file, or is None.
+    """
 
     def __init__(self, channels):
         self.mean, self.std, self.clip, self.statistics = [0.0] * channels, [1.0] * channels, None, None
@@ -97,13 +100,10 @@ class Scaling:
 
     def limit(self, transform, low, high):
         """Limits to a range of the values now."""
-        ranges = {(low * std + mean, high * std + mean) for mean, std in zip(self.mean, self.std)}
-        low, high = ranges.pop()
-        if self.clip:
-            low, high = max(low, self.clip[0]), min(high, self.clip[1])
-        if ranges or not low < high:
-            transform.refuse("limits channels to ranges that are not the same or are empty; a package has one range")
-        self.clip = [low, high]
+        ranges = [(low * std + mean, high * std + mean) for mean, std in zip(self.mean, self.std)]
+        self.clip = [(max(low, lowest), min(high, highest)) for (low, high), (lowest, highest) in zip(ranges, self.clip or ranges)]
+        if not all(low < high for low, high in self.clip):
+            transform.refuse("limits values to an empty range, since a transform before it limits them too; correct one of the two")
 
     def same(self):
         return len(set(self.mean)) == len(set(self.std)) == 1
@@ -121,10 +121,9 @@ class Scaling:
         return self.same() and (self.mean[0], self.std[0]) == (0, 1)
 
     def options(self):
-        if self.statistics:
-            return self.statistics | {"clip": self.clip}
-        mean, std = (values[:1] if len(set(values)) == 1 else values for values in (self.mean, self.std))
-        return {"clip": self.clip, "scale": 1, "mean": mean, "std": std}
+        mean, std, clip = (values[:1] if len(set(values)) == 1 else values for values in (self.mean, self.std, self.clip or [()]))
+        clip = [bound for bounds in clip for bound in bounds] or None
+        return self.statistics | {"clip": clip} if self.statistics else {"clip": clip, "scale": 1, "mean": mean, "std": std}
 
 
 def scale_range(transform, scaling):
