@@ -243,7 +243,7 @@ def export(files, out, arguments):
             raise Refused(f"{config.file}: its network takes {dimensions} dimensions; pictures have 2 and volumes 3")
         volumes = dimensions == 3 or axis is not None
         before = monai_transforms.Before(config, key, channels, volumes)
-        options, later = monai_transforms.after(config, result)
+        options, later = monai_transforms.after(config, result, outputs)
         names, more = names_of(metadata_file, found, outputs)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise Refused(f"{config.file}: it, or metadata.json, is not as MONAI writes it ({type(error).__name__}: {error}); {FOLDER}") from error

@@ -249,8 +249,8 @@ class Before:
             self.notes.append(f"MONAI resamples with the mode {mode}, and Millrace linearly")
 
 
-def after(config, key):
-    """(options of the exporter, notes) of the transforms behind the network."""
+def after(config, key, channels):
+    """(options of the exporter, notes) of the transforms behind the network, whose output has `channels`."""
     activation, threshold, argmax, notes = None, None, False, []
     for transform in transforms_of(config, "postprocessing", key) if config.has("postprocessing") else ():
         if transform.name == "Activations" and not transform.own:
@@ -266,6 +266,10 @@ def after(config, key):
             threshold = threshold if argmax or limit is None else limit
         elif transform.name not in BACK:
             notes.append(f"MONAI then applies {transform.target} to its result, and Millrace does not")
+    if not argmax and threshold is None:
+        result, values = (f"probabilities ({activation})", "probabilities") if activation else ("what the network returns", "logits")
+        labels = "the class with the largest value" if channels > 1 else f"places where the {'probability' if activation else 'sigmoid of the value'} is above 0.5"
+        notes.append(f"the bundle makes no classes (AsDiscrete), so MONAI writes {result}. A run labels {labels}. --set semantic.values={values} --format npy also writes the values")
     if argmax and activation is None:
         activation = "softmax"
     if activation == "softmax" and threshold is not None:

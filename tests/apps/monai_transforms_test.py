@@ -41,7 +41,13 @@ def statistics(options, values):
     return numpy.where(values == 0, 0, found) if options["zscore"] == "nonzero" else found
 
 
-class Scaling(monai_test.Case):
+class Transforms(monai_test.Case):
+    def config_of(self, described):
+        """The configuration of a bundle that is no more than this."""
+        (self.folder / "configs").mkdir(exist_ok=True)
+        (self.folder / "configs/inference.json").write_text(json.dumps(described))
+        return monai_config.Config(self.folder, False)
+
     def test_chains_of_transforms_are_one_scaling(self):
         from monai.bundle import ConfigParser
 
@@ -53,8 +59,6 @@ class Scaling(monai_test.Case):
 
         imagenet = other("NormalizeIntensityd", subtrahend=[0.4, 0.5, 0.6], divisor=[0.2, 0.25, 0.3], channel_wise=True)
         percentiles = {"lower": 2, "upper": 97.5, "b_min": 0, "b_max": 1}
-        bundle = self.folder / "bundle"
-        (bundle / "configs").mkdir(parents=True)
         values = numpy.random.default_rng(3).integers(1, 256, (3, 9, 8, 7)).astype(numpy.float32)
         values[:, :2], values[:, :, -3:], values[:, 4, 2, 2], values[:, 5, 2, 2] = 0, 0, 0, -90
         for wanted, transforms in (
@@ -76,8 +80,7 @@ class Scaling(monai_test.Case):
         ):
             with self.subTest(transforms):
                 described = {"preprocessing": {"_target_": "Compose", "transforms": transforms}}
-                (bundle / "configs/inference.json").write_text(json.dumps(described))
-                before = monai_transforms.Before(monai_config.Config(bundle, False), "image", 3, True)
+                before = monai_transforms.Before(self.config_of(described), "image", 3, True)
                 options = before.options
                 self.assertEqual({name: options[name] for name in wanted}, wanted)
                 expected = ConfigParser(described).get_parsed_content("preprocessing")({"image": torch.from_numpy(values.copy())})["image"].numpy()
@@ -87,6 +90,33 @@ class Scaling(monai_test.Case):
                 self.assertLess(abs(found - expected).max(), 2e-5)
                 cropped = any("CropForeground" in one["_target_"] for one in transforms)
                 self.assertEqual(any("MONAI takes the mean and deviation in the box of values above 0." in note for note in before.notes), cropped)
+
+    def test_notes_say_what_a_bundle_writes_without_classes(self):
+        def activations(**options):
+            return {"_target_": "Activationsd", "keys": "pred"} | options
+
+        def says(result, labels, values):
+            return [f"the bundle makes no classes (AsDiscrete), so MONAI writes {result}. A run labels {labels}. --set semantic.values={values} --format npy also writes the values"]
+
+        largest = "the class with the largest value"
+        discrete = {"_target_": "AsDiscreted", "keys": "pred"}
+        save = {"_target_": "SaveImaged", "keys": "pred"}
+        for channels, transforms, activation, threshold, notes in (
+            (3, None, None, None, says("what the network returns", largest, "logits")),
+            (3, [save], None, None, says("what the network returns", largest, "logits")),
+            (1, [save], None, None, says("what the network returns", "places where the sigmoid of the value is above 0.5", "logits")),
+            (3, [activations(softmax=True), save], "softmax", None, says("probabilities (softmax)", largest, "probabilities")),
+            (3, [activations(sigmoid=True), save], "sigmoid", None, says("probabilities (sigmoid)", largest, "probabilities")),
+            (1, [activations(sigmoid=True)], "sigmoid", None, says("probabilities (sigmoid)", "places where the probability is above 0.5", "probabilities")),
+            (1, [activations(sigmoid=True), discrete | {"threshold": 0.4}, save], "sigmoid", 0.4, []),
+            (3, [activations(sigmoid=True), discrete | {"argmax": True}], "sigmoid", None, []),
+            (3, [discrete | {"argmax": True}], "softmax", None, []),
+            (1, [discrete | {"threshold": 2}], "none", 2, []),
+        ):
+            with self.subTest(transforms, channels=channels):
+                described = {} if transforms is None else {"postprocessing": {"_target_": "Compose", "transforms": transforms}}
+                found = monai_transforms.after(self.config_of(described), "pred", channels)
+                self.assertEqual(found, ({"activation": activation, "threshold": threshold}, notes))
 
 
 if __name__ == "__main__":
