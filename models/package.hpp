@@ -78,6 +78,7 @@ struct Package {
   InputSpec input;
   std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key of Task::output; a word is its index
   std::vector<std::string> classes;                             ///< names by class index; may be empty
+  bool heatmaps = false;                                        ///< of a semantic segmenter: results are their maxima
   std::vector<std::string> value_names;                         ///< of a regressor, in the order of its values
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
   /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.

@@ -117,22 +117,15 @@ void set_window_sizes(const Config& config, Packages& packages) {
   for (const auto& [view, chain] : config.of_views) of_chain(chain, view);
 }
 
-/// Throws UsageError for what needs labels, or values without activation, if the package gives heatmaps.
-void check_heatmaps(const Chain& chain, const Packages& packages) {
-  const auto options = chain.options<Semantic>();
-  const auto package = packages.find(options.model);
-  if (package == packages.end() || !gives_heatmaps(*package->second)) return;
+/// Throws UsageError for a format of labels, if the package gives heatmaps.
+void check_formats(const Chain& chain, const Packages& packages) {
+  const auto package = packages.find(chain.options<Semantic>().model);
+  if (package == packages.end() || !package->second->heatmaps) return;
   for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
     if (sink->of_labels)
-      throw UsageError("--format " + sink->name + " writes the class of each pixel, but '" + options.model +
+      throw UsageError("--format " + sink->name + " writes the class of each pixel, but '" + package->second->name +
                        "' finds points; leave " + sink->name + " out, or use the recipe configs/points.yaml");
   }
-  if (options.instances > 0)
-    throw UsageError("semantic.instances lists parts of classes, but '" + options.model +
-                     "' finds points; leave it out, or set semantic.points");
-  if (options.values == "logits")
-    throw UsageError("semantic.values is logits, but '" + options.model +
-                     "' finds points in values after the activation; use probabilities");
 }
 
 }  // namespace
@@ -232,8 +225,8 @@ Packages read_packages(const Config& config) {
     }
   });
   set_window_sizes(config, packages);
-  check_heatmaps(config.chain, packages);
-  for (const auto& [view, chain] : config.of_views) check_heatmaps(chain, packages);
+  check_formats(config.chain, packages);
+  for (const auto& [view, chain] : config.of_views) check_formats(chain, packages);
   return packages;
 }
 

@@ -19,11 +19,6 @@ void write_mm(const Affine& affine, const std::vector<Point>& points, JsonWriter
 
 }  // namespace
 
-bool gives_heatmaps(const Package& package) {
-  const auto kind = package.output.find("kind");
-  return kind != package.output.end() && kind->second.front() == 1;  // index of the word in the row of the task
-}
-
 // From centre to centre of both grids, as labels of a resampled volume go back.
 void resize_points(Points& points, const Extent& from, const Extent& to) {
   for (std::vector<Point>& of_channel : points.channels) {

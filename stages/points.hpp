@@ -6,14 +6,10 @@
 
 #include "base/extent.hpp"
 #include "base/orientation.hpp"
-#include "models/package.hpp"
 #include "stages/field.hpp"
 #include "stages/point_finder.hpp"
 
 namespace millrace {
-
-/// Whether the channels of the package are heatmaps, whose maxima are the results.
-bool gives_heatmaps(const Package& package);
 
 /// The maxima of a picture's or volume's heatmaps.
 struct Points {

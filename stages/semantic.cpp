@@ -16,6 +16,16 @@ namespace {
 
 constexpr const char* method = "forward";
 
+void check_heatmaps(const Package& package, int instances, const std::string& values) {
+  if (!package.heatmaps) return;
+  if (instances > 0)
+    throw UsageError("semantic.instances lists parts of classes, but '" + package.name +
+                     "' finds points; leave it out, or set semantic.points");
+  if (values == "logits")
+    throw UsageError("semantic.values is logits, but '" + package.name +
+                     "' finds points in values after the activation; use probabilities");
+}
+
 ModelUse use_of(const Semantic::Options& options) {
   return {.option = "model",
           .folder = options.model,
@@ -24,6 +34,8 @@ ModelUse use_of(const Semantic::Options& options) {
           .one_shape = true,
           .of_pictures = false,
           .of_windows = true,
+          .check = [instances = options.instances,
+                    values = options.values](const Package& package) { check_heatmaps(package, instances, values); },
           .remedy = "add --set semantic.model=PACKAGE, or leave 'semantic' out of the recipe"};
 }
 
@@ -122,7 +134,7 @@ Semantic::Semantic(const Options& options, const StageContext& context)
       context_(context),
       model_(context.models, use_of(options)),
       rule_(rule_of(model_.package(), options)),
-      heatmaps_(gives_heatmaps(model_.package())) {}
+      heatmaps_(model_.package().heatmaps) {}
 
 void Semantic::run(Batch& batch) {
   WindowsInWork windows(context_.counters.windows);

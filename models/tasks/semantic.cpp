@@ -19,11 +19,10 @@ void read(YamlSection& root, YamlSection& output, Package& package) {
     root.fail("classes", fmt::format("has {} names, but output.channels is {}; a channel has one name",
                                      package.classes.size(), classes));
   const bool softmax = package.activation() == Activation::softmax;
-  const bool heatmaps = output.has("kind") && output.choice<bool>("kind", {{"labels", false}, {"heatmaps", true}});
-  package.output["kind"] = {heatmaps ? 1 : 0};
+  package.heatmaps = output.has("kind") && output.choice<bool>("kind", {{"labels", false}, {"heatmaps", true}});
   if (softmax && classes == 1)
     root.fail("output", "activation cannot be softmax with one channel, since that is always 1; use sigmoid");
-  if (heatmaps) {
+  if (package.heatmaps) {
     output.refuse("threshold", "has no meaning for heatmaps; remove it, and set semantic.point_threshold in a run");
   } else if (softmax) {
     output.refuse("threshold", "has no meaning if activation is softmax; remove it");
@@ -54,7 +53,7 @@ std::vector<Method> methods(const Package& package) {
 std::string describe_output(const Package& package) {
   std::string text = fmt::format("{} channels for each {}, {}", package.number("channels"),
                                  package.input.depth > 0 ? "voxel" : "pixel", activation_text(package));
-  if (package.number("kind") == 1) text += ", heatmaps";
+  if (package.heatmaps) text += ", heatmaps";
   if (package.threshold) text += fmt::format(", threshold {}", *package.threshold);
   return text;
 }

@@ -45,7 +45,7 @@ TEST_CASE("channels may be heatmaps, which need no threshold") {
     write_package(folder.path(),
                   replaced(semantic_yaml(), "sigmoid, threshold: 0.42", std::string(activation) + ", kind: heatmaps"));
     const Package package = read_package(folder.path());
-    CHECK(package.number("kind") == 1);
+    CHECK(package.heatmaps);
     CHECK_FALSE(package.threshold);
     CHECK(describe(package).find("1 channels for each pixel, ") != std::string::npos);
     CHECK(describe(package).find(", heatmaps\n") != std::string::npos);

@@ -19,7 +19,7 @@ const std::vector<std::pair<int, int>> sizes{{50, 137}, {16, 12}, {40, 90}, {9, 
 
 Package heatmaps() {
   Package package = semantic_package(3, 16);
-  package.output["kind"] = {1};
+  package.heatmaps = true;
   return package;
 }
 
