@@ -18,8 +18,8 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t max_places = std::int64_t{1} << 28;  // 32 MiB of bits
-constexpr std::int64_t max_decoded_pixels = std::int64_t{1}
-                                            << 26;  // of masks that are decoded whole: 192 MiB for a while
+// Of masks that are decoded whole. Their pixels need 192 MiB for a while.
+constexpr std::int64_t max_decoded_pixels = std::int64_t{1} << 26;
 
 std::string existing_mask(const std::string& folder, const std::string& picture_path) {
   const std::string extension = extension_of(picture_path);
@@ -92,15 +92,13 @@ std::unique_lock<std::mutex> alone_if_large(std::int64_t bytes, std::mutex& larg
 }
 
 std::shared_ptr<const WindowMask> decode_mask(const std::string& file, std::mutex& large) {
-  std::error_code unknown;
-  const auto lock = alone_if_large(3 * static_cast<std::int64_t>(std::filesystem::file_size(file, unknown)), large);
-  const FileBytes bytes = read_file(file, {});
+  const FileBytes bytes = read_file(file, {.max_bytes = 3 * max_decoded_pixels});
   const DecodeLimits limits{.max_pixels = max_decoded_pixels, .slab_bytes = 3 * max_decoded_pixels};
   const PictureInfo info = probe(bytes.span(), limits);
   // The depth in the header of a PNG. Rounded to 8 bits, small numbers would become 0.
   if (info.format == PictureFormat::png && bytes.size > 24 && bytes.data[24] == 16)
     throw PictureError(Reason::unsupported_format, "it is a PNG of 16 bits; write it with 8 bits, or as TIFF");
-  const auto lock_of_pixels = lock ? std::unique_lock<std::mutex>() : alone_if_large(info.pixel_bytes, large);
+  const auto lock = alone_if_large(info.pixel_bytes, large);
   const Decoded decoded = decode(bytes.span(), info, limits, pixels_on_heap);
   const auto mask = std::make_shared<WindowMask>(Extent{decoded.pixels.height, 1, decoded.pixels.width});
   mark_all(*mask, 0, mask->size().values(), 3, static_cast<const std::uint8_t*>(decoded.pixels.data.get()));
