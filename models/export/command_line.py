@@ -9,6 +9,9 @@ import sys
 # Exit codes of apps/exit_code.hpp.
 INTERNAL, USAGE, SOME_FAILED, MODEL, STORAGE, TERMINATED = 1, 2, 3, 5, 6, 143
 
+# Options of add_options() that only semantic segmenters take.
+SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+
 
 def end(code, text, name="export"):
     """Ends the process with a line on stderr, after all that was printed."""

@@ -20,7 +20,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from command_line import INTERNAL, MODEL, STORAGE, Parser, add_options, end, unfinished
+from command_line import INTERNAL, MODEL, SEMANTIC_OPTIONS, STORAGE, Parser, add_options, end, unfinished
 from package import Differs, Refused, check_target, quiet_threads
 
 import photograph
@@ -46,7 +46,6 @@ OPTIONS = {
     "preset": (("torchvision",), "torchvision's classifiers"),
     "shorter_side": ((), "--task classify and --task regress"),
 }
-SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
 # The tasks of models in TorchScript that see whole pictures, and those of the options above that they take.
 HEADS = {"classify": "classifier", "regress": "regressor"}
 HEAD_OPTIONS = ("activation", "colour", "scale", "mean", "std")

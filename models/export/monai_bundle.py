@@ -16,11 +16,12 @@ import checkpoint
 import monai_config
 import monai_transforms
 import semantic
+from command_line import SEMANTIC_OPTIONS
 from monai_config import FOLDER
 from package import Refused, compare, original_of
 from sniff import check_readable
 
-FROM_BUNDLE = ("axes", "orientation", "spacing", "scale_first", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+FROM_BUNDLE = tuple(option for option in SEMANTIC_OPTIONS if option != "roi")
 WEIGHTS = ("model.ts", "model.pt")
 NETWORKS = ("network_def", "network", "net", "model")
 NETS = "monai.networks.nets"

@@ -13,10 +13,11 @@ from torch import nn
 import checkpoint
 import nnunet_networks
 import semantic
+from command_line import SEMANTIC_OPTIONS
 from package import Refused, original_of
 
 FOLDER = "a folder of nnU-Net v2 has plans.json, dataset.json and fold_0/checkpoint_final.pth"
-FROM_PLAN = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise")
+FROM_PLAN = tuple(option for option in SEMANTIC_OPTIONS if option != "mean_of")
 NETWORKS = ("PlainConvUNet", "ResidualEncoderUNet")
 NORMS = ("InstanceNorm", "BatchNorm")
 ACTIVATIONS = {"LeakyReLU": nn.LeakyReLU, "ReLU": nn.ReLU}
