@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "gpu/streams/host_stream.hpp"
@@ -22,30 +23,39 @@ Tensor Device::empty(std::vector<std::int64_t> shape, DType dtype) {
   return tensor;
 }
 
-DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> keep_raster) {
+void Device::count(const DeviceCounts& more, Place place) {
+  counts_ = counts_ + more;
+  if (stage_.empty()) return;  // the warm-up belongs to no stage
+  const std::string_view file = place.file_name();
+  const auto name = file.substr(file.find_last_of('/') + 1);
+  DeviceCounts& of_call = counts_by_stage_[stage_][std::string(name) + ":" + std::to_string(place.line())];
+  of_call = of_call + more;
+}
+
+DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> keep_raster, Place place) {
   if (on_host()) return {{std::move(keep_raster), raster.data}, raster.width, raster.height};
   const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
   const auto memory = allocate<std::uint8_t>(bytes);
   keep(std::move(keep_raster));  // before the copy starts, because push_back can throw
   stream_->upload(raster.data, memory.get(), bytes);
-  ++counts_.uploads;
+  count({.uploads = 1}, place);
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
   return {{memory, memory.get()}, raster.width, raster.height};
 }
 
-void Device::download(const void* from, void* to, std::size_t bytes) {
+void Device::download(const void* from, void* to, std::size_t bytes, Place place) {
   stream_->download(from, to, bytes);
-  ++counts_.downloads;
+  count({.downloads = 1}, place);
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
-void Device::upload_rows(const void* from, void* to, std::size_t bytes) {
+void Device::upload_rows(const void* from, void* to, std::size_t bytes, Place place) {
   stream_->upload(from, to, bytes);
-  ++counts_.uploads;
+  count({.uploads = 1}, place);
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
-void Device::wait() {
+void Device::wait(Place place) {
   // Freed at the return and not after each round, because a second round still reads memory of the first.
   std::vector<std::shared_ptr<const void>> kept;
   // A second round follows if a result asked for more work, as masks do that did not fit.
@@ -54,7 +64,7 @@ void Device::wait() {
     const auto hooks = std::exchange(at_wait_, {});
     std::move(kept_.begin(), kept_.end(), std::back_inserter(kept));
     kept_.clear();
-    if (again) ++counts_.overflows;
+    if (again) count({.overflows = 1}, place);
     try {
       for (const auto& [before, after] : hooks) {
         if (before) before();
@@ -64,7 +74,7 @@ void Device::wait() {
       throw;
     }
     stream_->wait();
-    if (!on_host()) ++counts_.waits;
+    if (!on_host()) count({.waits = 1}, place);
     read_times();
     for (const auto& [before, after] : hooks) after();
   }
@@ -75,12 +85,12 @@ void Device::read_times() {
   timed_.clear();
 }
 
-void Device::abandon() {
+void Device::abandon(Place place) {
   timed_.clear();
   // Both live until the wait has ended, because the device still uses their memory. No hook runs.
   const auto hooks = std::exchange(at_wait_, {});
   const auto kept = std::exchange(kept_, {});
-  if (!on_host()) ++counts_.waits;
+  if (!on_host()) count({.waits = 1}, place);
   try {
     stream_->wait();
   } catch (const DeviceError&) {

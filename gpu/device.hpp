@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,12 +44,17 @@ struct DeviceCounts {
   }
 };
 
+/// Counts of the lines of code that asked for copies and waits, such as "semantic_results.cpp:130".
+using CountsByCall = std::map<std::string, DeviceCounts>;
+
 /// Memory, copies and operations (gpu/ops/) of one lane. Calls are asynchronous and run in order on a stream.
 /// Results are valid after wait(); do not read them before. The caller may free tensors at once.
 ///
 /// A device belongs to one lane. Only the thread of this lane uses it.
 class Device final {
  public:
+  using Place = std::source_location;
+
   /// The CPU.
   Device();
   explicit Device(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
@@ -68,14 +74,16 @@ class Device final {
 
   /// Copies a raster to the device. `keep` owns the host's pixels and is held until the copy is done.
   /// On the host nothing is copied.
-  DeviceImage upload(const Image8& raster, std::shared_ptr<const void> keep);
+  DeviceImage upload(const Image8& raster, std::shared_ptr<const void> keep, Place place = Place::current());
 
   /// Blocks until all calls are done and their results are delivered.
-  void wait();
+  void wait(Place place = Place::current());
   /// Waits, and drops the results of all calls since the last wait(). Call it after a batch failed halfway.
-  void abandon();
+  void abandon(Place place = Place::current());
 
   [[nodiscard]] DeviceCounts counts() const { return counts_; }
+  /// The same since the first begin_stage(), by stage.
+  [[nodiscard]] const std::map<std::string, CountsByCall>& counts_by_stage() const { return counts_by_stage_; }
 
   /// From now on, counts operations and copies in `work`, for the stage of the last begin_stage(). Not on the host.
   void count_work(std::shared_ptr<DeviceWork> work) { work_ = std::move(work); }
@@ -147,9 +155,9 @@ class Device final {
     counted("copy", static_cast<double>(bytes), [&] { stream_->copy(from, to, bytes); });
   }
   /// Copies to memory of mapped(), and counts the copy.
-  void download(const void* from, void* to, std::size_t bytes);
+  void download(const void* from, void* to, std::size_t bytes, Place place = Place::current());
   /// Copies rows of an item from memory of mapped() to the device, and counts the copy. Keep `from` until the next wait.
-  void upload_rows(const void* from, void* to, std::size_t bytes);
+  void upload_rows(const void* from, void* to, std::size_t bytes, Place place = Place::current());
 
   /// Adds work to the next wait(): `before` (may be empty) starts downloads, `after` delivers their results.
   /// If `after` starts more calls, the same wait() waits for them too.
@@ -197,9 +205,11 @@ class Device final {
     if (from != nullptr) timed_.push_back({std::move(job), std::move(from), stream_->mark()});
   }
   void read_times();
+  void count(const DeviceCounts& more, Place place);
 
   const std::unique_ptr<Stream> stream_;
   DeviceCounts counts_;
+  std::map<std::string, CountsByCall> counts_by_stage_;
   std::shared_ptr<DeviceWork> work_;  // null: not counted
   std::string stage_;
   int place_ = 0;                                  // of the next operation in the stage

@@ -348,10 +348,12 @@ DeviceCounts Execution::device_counts() const {
   return all;
 }
 
-std::map<std::string, DeviceCounts> Execution::device_counts_by_stage() const {
-  std::map<std::string, DeviceCounts> all;
+std::map<std::string, CountsByCall> Execution::device_counts_by_stage() const {
+  std::map<std::string, CountsByCall> all;
   for (const auto& lane : lanes_) {
-    for (const auto& [stage, counts] : lane->counts_by_stage()) all[stage] = all[stage] + counts;
+    for (const auto& [stage, calls] : lane->counts_by_stage()) {
+      for (const auto& [call, counts] : calls) all[stage][call] = all[stage][call] + counts;
+    }
   }
   return all;
 }

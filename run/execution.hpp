@@ -124,7 +124,7 @@ class Execution {
   void remember_limits() const;
   /// Of all lanes together, without their warm-up. Call it after run().
   DeviceCounts device_counts() const;
-  std::map<std::string, DeviceCounts> device_counts_by_stage() const;
+  std::map<std::string, CountsByCall> device_counts_by_stage() const;
   /// By stage, between the host and GPUs. Empty if models run on the host.
   std::map<std::string, std::int64_t> copied_bytes() const { return millrace::copied_bytes(models_); }
   /// Planning of memory, with its calls of models, and the warm-up of the lanes.

@@ -185,10 +185,7 @@ std::int64_t Lane::bytes(const Frame& frame) const {
 
 void Lane::run_on_device(const ChainLink& link, LaneStage& stage, Batch& batch) {
   device_->begin_stage(link.info.name);
-  const DeviceCounts before = device_->counts();
   run_stage(link, stage, batch);
-  DeviceCounts& counts = counts_[link.info.name];
-  counts = counts + (device_->counts() - before);
 }
 
 // First frees all data that the lane holds. A batch of one picture gets one more try, then the picture fails.

@@ -53,8 +53,8 @@ class Lane {
   Device& device() { return *device_; }
   /// Counts since the end of warm_up().
   DeviceCounts counts() const { return device_->counts() - warm_; }
-  /// The same by the name of the stage, without calls that ended with an error. Not while a stage runs.
-  const std::map<std::string, DeviceCounts>& counts_by_stage() const { return counts_; }
+  /// The same by the name of the stage. Not while a stage runs.
+  const std::map<std::string, CountsByCall>& counts_by_stage() const { return device_->counts_by_stage(); }
 
  private:
   void share_warm_up();
@@ -77,7 +77,6 @@ class Lane {
   const PrepareAgain prepare_again_;
   const std::vector<std::vector<LinkedStage<LaneStage>>> stages_;  // by view and position
   DeviceCounts warm_{};
-  std::map<std::string, DeviceCounts> counts_;  // by stage
 };
 
 /// For messages: "batch 3 (a.jpg and 15 more)".

@@ -89,11 +89,39 @@ TEST_CASE("a result that needs a second download is complete when `wait()` retur
   CHECK(handed_over == 2);
   CHECK(device.counts().waits == 2);
   CHECK(device.counts().overflows == 1);
+  CHECK(device.counts_by_stage().empty());  // no stage has begun
   device.at_wait([&] { ++asked; }, [&] { ++handed_over; });
   device.abandon();
   device.wait();
   CHECK(asked == 1);
   CHECK(handed_over == 2);
+}
+
+TEST_CASE("copies and waits count for the stage that began last, and for the line of code that asked for them") {
+  Device device(make_stream());
+  const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
+  const auto upload = [&] { return device.upload({pixels->data(), 4, 3}, pixels); };
+  DeviceImage image = upload();
+  device.wait();
+  device.begin_stage("first");
+  const int line = __LINE__;
+  for (int i = 0; i < 3; ++i) device.wait();
+  image = upload();
+  device.begin_stage("second");
+  const auto host = device.mapped<std::uint8_t>(4 * 3 * 3);
+  device.at_wait([&] { device.download(image.data.get(), host.get(), 4 * 3 * 3); }, [] {});
+  device.wait();
+  CHECK(std::equal(pixels->begin(), pixels->end(), host.get()));
+  const auto place = [](int at) { return "device_test.cpp:" + std::to_string(at); };
+  const auto& stages = device.counts_by_stage();
+  REQUIRE(stages.size() == 2);
+  const CountsByCall &first = stages.at("first"), &second = stages.at("second");
+  CHECK(first.size() == 2);
+  CHECK(first.at(place(line + 1)).waits == 3);
+  CHECK(first.at(place(line - 4)).uploads == 1);  // the place is in the lambda
+  CHECK(second.size() == 2);
+  CHECK(second.at(place(line + 5)).downloads == 1);
+  CHECK(second.at(place(line + 6)).waits == 1);
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ TEST_CASE("the default recipe uploads each picture, and downloads once and waits
   const Counters counters{counters_of()};
   const auto calls =
       device_calls(chain_of(default_stages()), window(), counters, {41, 12, 22, 2},
-                   {{"preprocess", {41, 0, 0, 0}}, {"detect", {0, 0, 10, 0}}, {"postprocess", {0, 12, 12, 2}}});
+                   {{"preprocess", {{"preprocess.cpp:80", {41, 0, 0, 0}}}},
+                    {"detect", {{"detect.cpp:159", {0, 0, 10, 0}}}},
+                    {"postprocess", {{"outline.cpp:217", {0, 12, 0, 0}}, {"postprocess.cpp:56", {0, 0, 12, 2}}}}});
   REQUIRE(calls);
   CHECK(calls->pictures == 41);
   CHECK(calls->batches == 10);
@@ -52,13 +54,14 @@ TEST_CASE("the default recipe uploads each picture, and downloads once and waits
   CHECK(excess_of(more) ==
         "the lanes copied or waited more often than their stages declare: 23 waits instead of at most 20 in 10 "
         "batches; docs/tracing.md shows how to find the cause");
-  // The stage that did it has a name.
+  // The stage that did it has a name, and so have the calls that waited.
   const auto postprocess = std::ranges::find(more.stages, "postprocess", &DeviceCalls::OfStage::name);
   REQUIRE(postprocess != more.stages.end());
-  postprocess->made.waits += 3;
+  postprocess->made["detect.cpp:159"].waits += 3;
   CHECK(excess_of(more) ==
         "the lanes copied or waited more often than their stages declare: 23 waits instead of at most 20 in 10 "
-        "batches; stage 'postprocess': 13 waits instead of at most 10; docs/tracing.md shows how to find the cause");
+        "batches; stage 'postprocess': 13 waits instead of at most 10 (3 at detect.cpp:159, 10 at postprocess.cpp:56); "
+        "docs/tracing.md shows how to find the cause");
   more.made.uploads = 50;
   CHECK(excess_of(more).find("50 uploads instead of at most 41, 23 waits") != std::string::npos);
 }
@@ -72,8 +75,9 @@ TEST_CASE("an embedder waits once a batch, and downloads once for each of its ca
   const Chain chain = chain_of({"decode", "preprocess", {"first", "embed"}, {"second", "embed"}, "encode"});
   Counters counters{counters_of()};
   counters[embedder_calls] += 27;
-  const auto calls =
-      device_calls(chain, window(), counters, {41, 27, 20, 0}, {{"first", {0, 14, 10, 0}}, {"second", {0, 13, 10, 0}}});
+  const auto calls = device_calls(
+      chain, window(), counters, {41, 27, 20, 0},
+      {{"first", {{"model_call.cpp:300", {0, 14, 10, 0}}}}, {"second", {{"model_call.cpp:300", {0, 13, 10, 0}}}}});
   REQUIRE(calls);
   CHECK(calls->declared.downloads == 27);
   CHECK(calls->declared.waits == 20);
@@ -87,7 +91,8 @@ TEST_CASE(
   counters[slabs_in] += 300;
   counters[slabs_out] += 200;
   counters[label_maps] += 5;  // of pictures whose labels left in one piece
-  const auto calls = device_calls(chain, window(), counters, {341, 205, 210, 0}, {{"semantic", {341, 205, 210, 0}}});
+  const auto calls = device_calls(chain, window(), counters, {341, 205, 210, 0},
+                                  {{"semantic", {{"semantic.cpp:168", {341, 205, 210, 0}}}}});
   REQUIRE(calls);
   CHECK(calls->declared.uploads == 41 + 300);
   CHECK(calls->declared.downloads == 5 + 200);
@@ -95,10 +100,12 @@ TEST_CASE(
   CHECK(excess_of(*calls).empty());
   DeviceCalls more = *calls;
   more.made.downloads = 206;
-  more.stages.front().made.downloads = 206;
-  CHECK(excess_of(more) ==
-        "the lanes copied or waited more often than their stages declare: 206 downloads instead of at most 205 in 10 "
-        "batches; stage 'semantic': 206 downloads instead of at most 205; docs/tracing.md shows how to find the cause");
+  ++more.stages.front().made["heatmaps.cpp:7"].downloads;
+  CHECK(
+      excess_of(more) ==
+      "the lanes copied or waited more often than their stages declare: 206 downloads instead of at most 205 in 10 "
+      "batches; stage 'semantic': 206 downloads instead of at most 205 (1 at heatmaps.cpp:7, 205 at semantic.cpp:168); "
+      "docs/tracing.md shows how to find the cause");
 }
 
 }  // namespace
