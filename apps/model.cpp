@@ -48,6 +48,7 @@ constexpr const char* help =
     "  --orientation RAS  directions of the axes x, y and z, to which volumes are turned; default: those of the file\n"
     "  --spacing X Y Z    sides of a voxel in mm, to which volumes are resampled; 0 and default: that of the file\n"
     "  --scale-first      with --spacing, volumes are scaled before they are resampled\n"
+    "  --mpp X            micrometres a pixel, to which slides are resampled; default: those of the file\n"
     "  --activation WORD  softmax, sigmoid or none; default: softmax, or sigmoid for one channel or class\n"
     "  --heatmaps         the channels are heatmaps: a run finds their maxima; default of --activation: none\n"
     "  --threshold X      with sigmoid or none, values above it belong to the class; default for one channel: 0.5\n"

@@ -162,6 +162,7 @@ InputSpec read_windows(YamlSection section, Package& package) {
     input.depth = section.number("depth", 1, max_side);
     input.columns_first = section.choice<bool>("axes", {{"xyz", true}, {"zyx", false}});
     section.refuse("colour", "has no meaning for volumes; remove it");
+    section.refuse("mpp", "has no meaning for volumes; remove it, and use spacing");
     const int channels = section.has("channels") ? section.number("channels", 1, max_channels) : 1;
     package.channels.resize(static_cast<std::size_t>(channels), {0, 1});
     if (section.has("orientation")) {
@@ -184,14 +185,20 @@ InputSpec read_windows(YamlSection section, Package& package) {
     section.refuse("axes", "has no meaning without depth; remove it");
     section.refuse("orientation", "has no meaning without depth; remove it");
     section.refuse("scaled", "has no meaning without depth; remove it");
-    section.refuse("spacing", "has no meaning without depth; remove it, and use decode.mpp for slides");
+    section.refuse("spacing", "has no meaning without depth; remove it, and use mpp for slides");
     input.keeps_values = section.has("channels");
     if (input.keeps_values) {
       section.refuse("colour", "contradicts channels; remove one of them");
+      section.refuse("mpp", "contradicts channels, because only RGB of 8 bits is resampled; remove one of them");
       package.channels.resize(static_cast<std::size_t>(section.number("channels", 1, max_channels)), {0, 1});
     } else {
       input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
       package.channels.resize(3, {0, 1});
+      if (section.has("mpp")) {
+        package.mpp = section.real<double>("mpp");
+        if (!(package.mpp > 0 && package.mpp <= 1000))
+          section.fail("mpp", "expected micrometres above 0, and up to 1000");
+      }
     }
   }
   read_scaling(section, input, package);

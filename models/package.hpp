@@ -85,6 +85,7 @@ struct Package {
   std::vector<std::pair<float, float>> channels;
   Scaling scaling{};                   ///< of models of windows
   std::array<double, 3> spacing_mm{};  ///< of the voxels of volumes (x, y, z); 0: that of the file
+  double mpp = 0;                      ///< of models of windows of RGB: micrometres a pixel; 0: those of the file
   std::string orientation;         ///< of models of volumes: where x, y and z go, such as RAS; empty: as in the file
   std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
   int max_batch = 1;               ///< maximum of pictures in one call

@@ -82,7 +82,8 @@ std::string window_text(const Package& package) {
           ? fmt::format(
                 "{} x {} with {} of the file", input.width, input.height,
                 package.channels.size() == 1 ? "the channel" : fmt::format("the {} channels", package.channels.size()))
-          : fmt::format("{} x {} {}", input.width, input.height, input.bgr ? "BGR" : "RGB");
+          : fmt::format("{} x {} {}{}", input.width, input.height, input.bgr ? "BGR" : "RGB",
+                        package.mpp > 0 ? fmt::format(" with {} micrometres a pixel", package.mpp) : "");
   return fmt::format("windows of {}, {}", size, scaling_text(package));
 }
 

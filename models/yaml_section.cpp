@@ -94,9 +94,10 @@ int YamlSection::number(const std::string& key, int lowest, int highest) {
   return *parsed;
 }
 
-float YamlSection::real(const std::string& key) {
+template <class Real>
+Real YamlSection::real(const std::string& key) {
   const YAML::Node value = required(key, "a number");
-  const auto parsed = parse<float>(value);
+  const auto parsed = parse<Real>(value);
   if (!parsed || !std::isfinite(*parsed)) fail(key, "expected a number, got " + shown(value));
   return *parsed;
 }
@@ -149,6 +150,8 @@ std::size_t YamlSection::entries(const std::string& key) const {
   return value && value.IsSequence() ? value.size() : 0;
 }
 
+template float YamlSection::real(const std::string& key);
+template double YamlSection::real(const std::string& key);
 template std::vector<float> YamlSection::reals(const std::string& key, std::size_t count);
 template std::vector<double> YamlSection::reals(const std::string& key, std::size_t count);
 

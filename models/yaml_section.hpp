@@ -25,8 +25,9 @@ class YamlSection {
   std::string text(const std::string& key);
   /// A whole number within [lowest, highest].
   int number(const std::string& key, int lowest, int highest);
-  /// A finite number.
-  float real(const std::string& key);
+  /// A finite number, float or double.
+  template <class Real = float>
+  Real real(const std::string& key);
   /// A list of at least one text.
   std::vector<std::string> texts(const std::string& key);
   /// A list of `count` whole numbers within [lowest, highest]; of at least one if `count` is 0.

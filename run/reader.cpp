@@ -38,7 +38,7 @@ std::vector<PartsOptions> parts_options(const std::vector<PlannedView>& views, c
     const auto& decode = view.chain->options<Decode>();
     options.region.memory_bytes = slab_bytes;
     options.region.volume = decode.volume;
-    options.region.level = decode.level;
+    options.region.level = std::max(0, decode.level);
     options.region.mpp = decode.mpp;
     // A chain has at most one stage with a model that takes such files.
     for (const ChainLink& link : view.chain->links()) {
@@ -50,6 +50,10 @@ std::vector<PartsOptions> parts_options(const std::vector<PlannedView>& views, c
         if (package.input.depth > 0) options.region.volumes = channels;
         options.spacing_mm = package.spacing_mm;
         options.orientation = package.orientation;
+        if (package.mpp > 0 && decode.level < 0 && decode.mpp == 0) {
+          options.region.mpp = package.mpp;
+          options.region.labels_back = true;
+        }
       }
     }
   }
@@ -87,7 +91,12 @@ void Reader::read(Frame& frame) {
   read_bytes_ += static_cast<std::int64_t>(frame.file.size);
   const auto view = static_cast<std::size_t>(frame.item.view);
   frame.info = probe(frame.file.span(), limits_.at(view));
-  if (const RegionOptions& options = parts_.at(view).region; options.level > 0 || options.mpp > 0)
+  const RegionOptions& options = parts_.at(view).region;
+  if (options.labels_back)
+    throw PictureError(Reason::unsupported_format,
+                       "this picture is read whole, and does not say how many micrometres a pixel has, but the package "
+                       "asks for a number; take its pixels as they are with decode.level=0");
+  if (options.level > 0 || options.mpp > 0)
     throw PictureError(Reason::unsupported_format,
                        "this picture is read whole, and has no levels or micrometres; leave out decode.level and "
                        "decode.mpp for it, and use a recipe with windows for slides");
@@ -103,7 +112,7 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
     const RegionOptions& of_region = options.region;
     auto source = open_region(path, expected, of_region);
     if (source != nullptr && of_region.mpp > 0)
-      source = resampled_picture(source, of_region.mpp, of_region.memory_bytes);
+      source = resampled_picture(source, of_region.mpp, of_region.labels_back, of_region.memory_bytes);
     if (source != nullptr && source->info().volume)
       source = resampled_volume(source, sides_in_file(options, source->info().directions), of_region.memory_bytes);
     if (source != nullptr)

@@ -46,10 +46,13 @@ class ResampledPicture final : public RegionSource {
 
 }  // namespace
 
-std::shared_ptr<RegionSource> resampled_picture(std::shared_ptr<RegionSource> source, double mpp,
+std::shared_ptr<RegionSource> resampled_picture(std::shared_ptr<RegionSource> source, double mpp, bool labels_back,
                                                 std::int64_t memory_bytes) {
   RegionInfo info = source->info();
-  const double x = 1000 * info.spacing_mm[0], y = 1000 * info.spacing_mm[1];
+  // The spacing is that of labels, and these may have the pixels of a finer level.
+  const Extent of_labels = info.file_size.value_or(info.size);
+  const double x = 1000 * info.spacing_mm[0] * of_labels.columns / info.size.columns;
+  const double y = 1000 * info.spacing_mm[1] * of_labels.rows / info.size.rows;
   const auto same = [&](double from) { return std::abs(from / mpp - 1) <= same_mpp; };
   if (same(x) && same(y)) return source;
   if (info.type != DType::u8 || info.channels != 3)
@@ -57,12 +60,15 @@ std::shared_ptr<RegionSource> resampled_picture(std::shared_ptr<RegionSource> so
                        "decode.mpp resamples RGB of 8 bits, but the model takes the values of the file; leave it out");
   info.size.columns = resized(info.size.columns, x, mpp);
   info.size.rows = resized(info.size.rows, y, mpp);
-  info.spacing_mm = {mpp / 1000, mpp / 1000, 0};
-  info.geo = {};
+  if (labels_back) {
+    info.file_size = of_labels;
+  } else {
+    info.spacing_mm = {mpp / 1000, mpp / 1000, 0};
+    info.geo = {};
+  }
   auto resampled = std::make_shared<ResampledPicture>(std::move(source), info);
   if (resampled->memory_bytes() > memory_bytes)
-    throw PictureError(Reason::too_large, "resampling to decode.mpp needs " +
-                                              std::to_string(resampled->memory_bytes()) +
+    throw PictureError(Reason::too_large, "resampling needs " + std::to_string(resampled->memory_bytes()) +
                                               " bytes, more than gate.slab; raise gate.slab");
   return resampled;
 }

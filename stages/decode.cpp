@@ -62,15 +62,17 @@ void Decode::Options::visit(OptionVisitor& v) {
   v.option("max_scans", max_scans, "progressive JPEGs with more scans fail as too_large", {1, 1e6});
   v.bytes("max_memory", max_memory,
           "pictures that need more memory for decoding, in addition to their pixels, fail as too_large", {1, 4e12});
-  v.option("level", level, "level of a slide's pyramid, from 0, the largest", {0, 100});
-  v.option("mpp", mpp, "micrometres a pixel to which slides are resampled; 0: those of the level", {0, 1000});
+  v.option("level", level, "level of a slide's pyramid, from 0, the largest; -1: by the micrometres, else 0",
+           {-1, 100});
+  v.option("mpp", mpp, "micrometres a pixel to which slides are resampled; 0: those that the package asks for",
+           {0, 1000});
   v.option("accept_truncated", accept_truncated,
            "minimum share of complete rows to accept a cut JPEG or PNG; 1: accept none", {0, 1});
   v.option("volume", volume, "which volume of a NIfTI, or point in time of an OME-TIFF, from 0", {0, 1e6});
 }
 
 StageInfo Decode::info(const Options& options) {
-  if (options.level > 0 && options.mpp > 0)
+  if (options.level >= 0 && options.mpp > 0)
     throw UsageError("decode.level and decode.mpp both choose the pixels of a slide; give one of them");
   return {name,
           Section::frame,

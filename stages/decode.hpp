@@ -27,7 +27,7 @@ class Decode final : public FrameStage {
     double max_megapixels = 300;
     int max_scans = 500;
     std::int64_t max_memory = std::int64_t{512} << 20;
-    int level = 0;
+    int level = -1;
     double mpp = 0;
     double accept_truncated = 1.0;
     int volume = 0;

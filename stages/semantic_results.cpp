@@ -176,6 +176,7 @@ void Semantic::deliver_labels(Item& item, std::shared_ptr<const void> results) c
   if (frame.region != nullptr && frame.region->info().file_size) {
     map.size = *frame.region->info().file_size;
     map.labels = resized_labels(map.labels, item.grid.item, map.size);
+    map.one_slab = map.one_slab && map.size.rows <= item.grid.roi.rows;
   }
   frame.columns.set(class_map, std::move(map));
 }

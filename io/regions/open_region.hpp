@@ -21,8 +21,9 @@ struct RegionOptions {
   int volume = 0;                          ///< of a file with several volumes, from 0
   int volumes = 1;                         ///< so many of them, from `volume` on, are the channels
   int level = 0;                           ///< of the pyramid of a slide, from 0, the largest
-  double mpp = 0;    ///< above 0: the coarsest level whose pixels have at most so many micrometres, within same_mpp
-  int channels = 0;  ///< of pictures: the file has exactly so many, and its values are kept; 0: RGB of 8 bits
+  double mpp = 0;  ///< above 0: the coarsest level whose pixels have at most so many micrometres, within same_mpp
+  bool labels_back = false;  ///< of a slide with `mpp`: labels have the pixels of level 0 (RegionInfo::file_size)
+  int channels = 0;          ///< of pictures: the file has exactly so many, and its values are kept; 0: RGB of 8 bits
 };
 
 /// Opens such a file. Null: its kind of picture is only read whole, as a palette is.

@@ -60,7 +60,8 @@ struct Level {
   std::int64_t tile_width = 0, tile_height = 0;  ///< 0: its tiles have no common size
   double reduction = 1;                          ///< from level 0
   std::array<double, 2> mpp{};                   ///< of columns and rows; 0: unknown
-  std::array<double, 3> spacing_mm() const { return {mpp[0] / 1000, mpp[1] / 1000, 0}; }
+  std::array<double, 3> spacing_mm{};            ///< RegionInfo::spacing_mm
+  std::optional<Extent> file_size{};             ///< RegionInfo::file_size
   std::int64_t band_rows() const { return std::min(tile_height > 0 ? tile_height : rows_without_tiles, height); }
 };
 
@@ -91,6 +92,24 @@ Level level_of(openslide_t* slide, int number, const std::array<double, 2>& fine
     throw PictureError(Reason::corrupt_data, "level " + std::to_string(number) + " of this slide has no pixels");
   level.mpp = {finest[0] * static_cast<double>(width) / static_cast<double>(level.width),
                finest[1] * static_cast<double>(height) / static_cast<double>(level.height)};
+  level.spacing_mm = {level.mpp[0] / 1000, level.mpp[1] / 1000, 0};
+  return level;
+}
+
+/// Columns and rows are int, and a row of RGB must have a size that fits.
+void check_size(std::int64_t width, std::int64_t height) {
+  if (width > 100'000'000 || height > std::numeric_limits<int>::max() / 2)
+    throw PictureError(Reason::too_large,
+                       "a level of " + std::to_string(width) + "x" + std::to_string(height) + " pixels");
+}
+
+/// The level, if labels have the pixels of level 0.
+Level with_labels_of_finest(Level level, openslide_t* slide) {
+  const Level finest = level_of(slide, 0, mpp_of(slide, true));
+  check_size(finest.width, finest.height);
+  if (level.width == finest.width && level.height == finest.height) return level;
+  level.spacing_mm = finest.spacing_mm;
+  level.file_size = Extent{static_cast<int>(finest.height), 1, static_cast<int>(finest.width)};
   return level;
 }
 
@@ -111,7 +130,10 @@ Level level_for(openslide_t* slide, int levels, double mpp) {
 
 Level chosen_level(openslide_t* slide, const RegionOptions& options) {
   const int levels = openslide_get_level_count(slide);
-  if (options.mpp > 0) return level_for(slide, levels, options.mpp);
+  if (options.mpp > 0) {
+    const Level level = level_for(slide, levels, options.mpp);
+    return options.labels_back ? with_labels_of_finest(level, slide) : level;
+  }
   if (options.level >= levels)
     throw PictureError(Reason::unsupported_format,
                        "this slide has " + std::to_string(levels) + (levels == 1 ? " level" : " levels") +
@@ -132,7 +154,8 @@ class OpenslideRegion final : public RegionSource {
   OpenslideRegion(Slide slide, const Level& level) : slide_(std::move(slide)), level_(level) {
     info_.size = {static_cast<int>(level.height), 1, static_cast<int>(level.width)};
     info_.channels = out_channels;
-    info_.spacing_mm = level.spacing_mm();
+    info_.spacing_mm = level.spacing_mm;
+    info_.file_size = level.file_size;
   }
 
   const RegionInfo& info() const override { return info_; }
@@ -236,7 +259,7 @@ std::shared_ptr<RegionSource> open_page(openslide_t* slide, const Level& level, 
     OpenFile file(path, {.max_bytes = std::numeric_limits<std::int64_t>::max()});
     const auto tiff = std::make_shared<TiffFile>(std::move(file), options.memory_bytes);
     tiff->go_to_number(static_cast<int>(page - pages.begin()));
-    auto source = open_tiff(tiff, options, level.spacing_mm());
+    auto source = open_tiff(tiff, options, level.spacing_mm, level.file_size);
     if (source != nullptr) return source;
   } catch (const PictureError& error) {
     if (error.reason() != Reason::unsupported_format || vendor != "aperio") throw;
@@ -260,7 +283,7 @@ void open_slide(OpenFile file, const std::string& path, const RegionOptions& opt
   if (slide == nullptr)
     throw PictureError(Reason::unsupported_format,
                        "OpenSlide does not know this kind of slide, or its header is broken; convert it to a TIFF with "
-                       "tiles and levels, or leave out decode.level and decode.mpp");
+                       "tiles and levels, or take its pixels as they are with decode.level=0");
   if (const char* const error = openslide_get_error(slide.get()); error != nullptr)
     throw PictureError(Reason::corrupt_data, std::string("OpenSlide cannot open this slide: ") + error);
   const Level level = chosen_level(slide.get(), options);
@@ -270,10 +293,7 @@ void open_slide(OpenFile file, const std::string& path, const RegionOptions& opt
     throw PictureError(Reason::unsupported_format, "OpenSlide reads this slide as RGB, but the model takes " +
                                                        std::to_string(options.channels) +
                                                        (options.channels == 1 ? " channel" : " channels"));
-  // Columns and rows are int, and a row of RGB must have a size that fits.
-  if (level.width > 100'000'000 || level.height > std::numeric_limits<int>::max() / 2)
-    throw PictureError(Reason::too_large,
-                       "a level of " + std::to_string(level.width) + "x" + std::to_string(level.height) + " pixels");
+  check_size(level.width, level.height);
   if (needed_bytes(level) > static_cast<double>(options.memory_bytes))
     throw PictureError(Reason::too_large, "one row of its tiles and OpenSlide's cache need " +
                                               short_text(needed_bytes(level) / 1e6) +

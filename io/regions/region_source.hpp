@@ -22,11 +22,11 @@ inline constexpr double same_mpp = 0.01;
 /// The facts of a file that is read in parts.
 struct RegionInfo {
   Extent size;
-  std::optional<Extent> file_size{};  ///< of a volume that is resampled: that of its file, which its labels have
+  std::optional<Extent> file_size{};  ///< that of the file, if labels have it in place of `size`
   int channels = 3;
   DType type = DType::u8;  ///< of a value, as read() gives it: u8 or f32
   bool volume = false;     ///< rows are slices; false: a picture, whose rows are lines
-  /// Between columns, lines and slices of the labels; of a picture between columns and rows. 0: unknown.
+  /// In mm, between columns, lines and slices of the labels; of a picture between columns and rows. 0: unknown.
   std::array<double, 3> spacing_mm{};
   Directions directions{};       ///< of a volume
   Affine affine{};               ///< of the file of a volume; all 0: unknown

@@ -179,13 +179,14 @@ class TiffRegion final : public RegionSource {
  public:
   /// Reads the current directory of the file.
   TiffRegion(std::shared_ptr<TiffFile> file, const Layout& layout, std::int64_t part_bytes,
-             const std::array<double, 3>& spacing_mm, bool as_rgb)
+             const std::array<double, 3>& spacing_mm, const std::optional<Extent>& file_size, bool as_rgb)
       : as_rgb_(as_rgb), file_(std::move(file)), place_(TIFFCurrentDirOffset(file_->tiff())), layout_(layout) {
     info_.size = {static_cast<int>(layout.height), 1, static_cast<int>(layout.width)};
     info_.channels = channels_of(layout, as_rgb);
     info_.type = type_of(layout, as_rgb);
     info_.spacing_mm = spacing_mm;
-    info_.geo = geo_tags(file_->tiff());
+    info_.file_size = file_size;
+    if (!file_size) info_.geo = geo_tags(file_->tiff());  // of this level, and labels have another size
     part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
     band_bytes_ = static_cast<std::size_t>(info_.row_bytes()) * layout.part_height;
   }
@@ -373,7 +374,8 @@ class TiffRegion final : public RegionSource {
 }  // namespace
 
 std::shared_ptr<RegionSource> open_tiff(const std::shared_ptr<TiffFile>& file, const RegionOptions& options,
-                                        const std::optional<std::array<double, 3>>& spacing_mm) {
+                                        const std::optional<std::array<double, 3>>& spacing_mm,
+                                        const std::optional<Extent>& file_size) {
   Layout layout;
   if (!read_layout(*file, options.channels, layout)) return nullptr;
   const bool as_rgb = options.channels == 0;
@@ -393,7 +395,7 @@ std::shared_ptr<RegionSource> open_tiff(const std::shared_ptr<TiffFile>& file, c
       std::uint64_t{layout.part_width} * layout.part_height * samples * static_cast<std::uint64_t>(layout.bits / 8))
     unsupported("samples that do not lie side by side");
   return std::make_shared<TiffRegion>(file, layout, static_cast<std::int64_t>(part),
-                                      spacing_mm ? *spacing_mm : aperio_spacing(*file), as_rgb);
+                                      spacing_mm ? *spacing_mm : aperio_spacing(*file), file_size, as_rgb);
 }
 
 }  // namespace millrace

@@ -10,7 +10,7 @@ import sys
 INTERNAL, USAGE, SOME_FAILED, MODEL, STORAGE, TERMINATED = 1, 2, 3, 5, 6, 143
 
 # Options of add_options() that only semantic segmenters take.
-SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "mpp", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
 
 
 def end(code, text, name="export"):
@@ -70,6 +70,7 @@ def add_options(parser):
     parser.add_argument("--orientation", metavar="RAS", help="semantic: directions of the axes x, y and z, to which volumes are turned; default: those of the file")
     parser.add_argument("--spacing", metavar="X", type=float, nargs=3, help="semantic: sides of a voxel in mm (x, y, z), to which volumes are resampled; 0 and default: that of the file")
     parser.add_argument("--scale-first", action="store_true", default=None, help="semantic: with --spacing, volumes are scaled before they are resampled")
+    parser.add_argument("--mpp", metavar="X", type=float, help="semantic: micrometres a pixel, to which slides are resampled; default: those of the file")
     parser.add_argument("--activation", metavar="WORD", choices=("softmax", "sigmoid", "none"), help="semantic, classify: softmax, sigmoid or none; default: softmax, or sigmoid for one channel or class")
     parser.add_argument("--heatmaps", action="store_true", default=None, help="semantic: the channels are heatmaps; a run finds their maxima; default of --activation: none")
     parser.add_argument("--threshold", metavar="X", type=float, help="semantic: with sigmoid or none, values above it belong to the class; default for one channel: 0.5")

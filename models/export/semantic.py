@@ -93,6 +93,13 @@ def window_of(arguments):
     for name in ("axes", "orientation", "spacing"):
         if len(roi) < 3 and getattr(arguments, name):
             raise Refused(f"--{name} is for volumes, whose --roi has three sides; leave --{name} out, or name three sides")
+    if arguments.mpp is not None:
+        if len(roi) == 3:
+            raise Refused("--mpp is for pictures; leave it out, and use --spacing for volumes")
+        if arguments.channels is not None:
+            raise Refused("--mpp has no meaning with --channels, because only RGB of 8 bits is resampled; leave one of them out")
+        if not 0 < arguments.mpp <= 1000:
+            raise Refused(f"--mpp {arguments.mpp:g}: takes micrometres above 0, and up to 1000")
     if arguments.scale_first and not arguments.spacing:
         raise Refused("--scale-first has no meaning without --spacing; leave it out")
     if arguments.orientation and sorted(next((pair for pair in ("LR", "AP", "IS") if letter in pair), "") for letter in arguments.orientation) != ["AP", "IS", "LR"]:
@@ -145,7 +152,7 @@ def input_of(arguments, sides):
         section |= {"channels": arguments.channels} if channels_of(arguments, sides) > 1 else {}
     else:
         kind = {"colour": arguments.colour or "rgb"} if arguments.channels is None else {"channels": arguments.channels}
-        section = {"width": sides[1], "height": sides[0]} | kind
+        section = {"width": sides[1], "height": sides[0]} | kind | ({"mpp": arguments.mpp} if arguments.mpp else {})
     return section | scaling_of(arguments, sides)
 
 

@@ -3,6 +3,7 @@
 The formats set of tools/setup.sh has libvips and tifffile; without it, these tests skip.
 """
 
+import re
 import shutil
 import unittest
 
@@ -51,12 +52,16 @@ class Base(Case):
         super().setUp()
         program.require_formats()
         torch.jit.script(Same().eval()).save(str(self.folder / "same.ts"))
-        words = ["--task", "semantic", "--roi", ROI, "--scale", 1, "--mean", 0, 0, 0, "--std", 1, 1, 1, "--out", self.folder]
-        done = program.millrace("model", self.folder / "same.ts", *words)
-        self.assertEqual(done.code, program.OK, done)
+        self.export()
         self.input = self.folder / "in"
         self.input.mkdir()
         self.runs = 0
+
+    def export(self, *options):
+        shutil.rmtree(self.folder / "same.pkg", ignore_errors=True)
+        words = ["--task", "semantic", "--roi", ROI, "--scale", 1, "--mean", 0, 0, 0, "--std", 1, 1, 1, "--out", self.folder]
+        done = program.millrace("model", self.folder / "same.ts", *words, *options)
+        self.assertEqual(done.code, program.OK, done)
 
     def go(self, *words, source=None, settings=(), formats="png", code=program.OK):
         self.runs += 1
@@ -195,6 +200,93 @@ class Micrometres(Base):
         done = program.millrace("run", program.ROOT / "configs/tiled.yaml", "--input", self.input, "--output", self.folder / "out", "--level", 1, "--mpp", 1)
         self.assertEqual(done.code, program.USAGE, done)
         self.assertIn("decode.level and decode.mpp both choose the pixels of a slide; give one of them", done.err)
+
+
+class AskedMicrometres(Base):
+    """The package asks for micrometres, and labels have the pixels of level 0."""
+
+    def ask(self, mpp):
+        """As `--mpp` of the exporter, which takes some seconds."""
+        file = self.folder / "same.pkg/model.yaml"
+        head, colour, rest = re.sub(r"  mpp: .*\n", "", file.read_text()).partition("  colour: rgb\n")
+        file.write_text(f"{head}{colour}  mpp: {mpp}\n{rest}")
+
+    def back(self, name, mpp):
+        """Checks labels, areas and sizes of a run of a package with `mpp`."""
+        pixels = self.seen(name, "--mpp", mpp)
+        self.ask(mpp)
+        line = self.go(source=self.input / name, settings=("semantic.values=logits",), formats="png,npy,tiff")[name]
+        values = numpy.load(self.out / f"values/{name}.npy")
+        self.assertTrue((numpy.rint(values) == pixels).all())  # the model sees what it sees in a run with --mpp
+        self.assertEqual((line["height"], line["width"]), (HEIGHT, WIDTH))
+        rows, columns = (((numpy.arange(side) + 0.5) * of_model / side).astype(int) for side, of_model in zip((HEIGHT, WIDTH), values.shape))
+        expected = values.argmax(axis=2)[rows][:, columns]
+        with Image.open(self.out / f"labels/{name}.png") as labels:
+            self.assertTrue((numpy.asarray(labels) == expected).all())
+        self.assertTrue((libvips.read(self.out / f"label_pyramids/{name}.tif")[:, :, 0] == expected).all())
+        for entry in line["semantic"]:
+            self.assertEqual(entry["pixels"], (expected == entry["label"]).sum())
+            self.assertAlmostEqual(entry["mm2"], entry["pixels"] * (MPP / 1000) ** 2, delta=6e-5)  # rounded to 4 digits
+        return line
+
+    def test_labels_have_the_pixels_of_the_file(self):
+        self.write_slide("a.tif")
+        self.write_trestle("b.tif")
+        for name, mpp in (("a.tif", 0.5), ("a.tif", 1.3), ("a.tif", 40), ("b.tif", 0.7), ("b.tif", 1)):
+            with self.subTest(name=name, mpp=mpp):
+                line = self.back(name, mpp)
+                # With 40, the picture fits a window, but its labels do not.
+                self.assertFalse(any("rle" in entry for entry in line["semantic"]))
+
+    def test_a_run_may_choose_other_pixels(self):
+        self.write_slide("a.tif")
+        chosen = {words: self.seen("a.tif", *words) for words in (("--mpp", 2), ("--level", 2), ("--level", 0))}
+        self.ask(1.3)
+        for words, pixels in chosen.items():
+            self.assertTrue((self.seen("a.tif", *words) == pixels).all(), words)
+
+    def test_pictures_without_micrometres_fail_unless_the_run_takes_their_pixels(self):
+        import tifffile
+
+        self.ask(1)
+        Image.fromarray(drawn()).save(self.input / "a.png")
+        tifffile.imwrite(self.input / "b.tif", drawn(), tile=(ROI, ROI), photometric="rgb")
+        tifffile.imwrite(self.input / "c.tif", drawn(), photometric="rgb")  # strips
+        self.write_slide("d.tif", options=TIFF.replace(str(1000 / MPP), str(1000 / 1.1)))  # coarser
+        lines = self.go(code=program.SOME_FAILED)
+        for name, detail in (("a.png", "and does not say how many micrometres a pixel has, but the package asks for a number; take its pixels as they are with decode.level=0"),
+                             ("b.tif", "use decode.level, not decode.mpp"), ("c.tif", "or take its pixels as they are with decode.level=0"),
+                             ("d.tif", "have 1.1 micrometres, so it has none of 1; name a larger decode.mpp")):
+            self.assertEqual((name, lines[name]["reason"]), (name, "unsupported_format"))
+            self.assertTrue(lines[name]["detail"].endswith(detail), lines[name])
+        self.assertEqual({line["state"] for line in self.go("--level", 0).values()}, {"ok"})
+
+    def test_points_have_the_pixels_of_the_file(self):
+        self.write_slide("a.tif")
+        self.export("--heatmaps")
+        most = ("semantic.points=200",)
+        seen = self.go("--mpp", 1.3, formats="", settings=most)["a.tif"]
+        self.ask(1.3)
+        back = self.go(formats="", settings=most)["a.tif"]
+        shape = numpy.array([seen["width"], seen["height"]])
+        for of_model, of_file in zip(seen["points"], back["points"]):
+            self.assertGreater(len(of_model["points"]), 10)
+            expected = numpy.array(of_model["points"])
+            expected[:, :2] *= numpy.array([WIDTH, HEIGHT]) / shape
+            numpy.testing.assert_allclose(numpy.array(of_file["points"]), expected, atol=0.003)
+
+    def test_options_of_the_exporter(self):
+        self.ask(1.3)
+        asked = (self.folder / "same.pkg/model.yaml").read_text()
+        self.export("--mpp", 1.3)
+        self.assertEqual(sorted((self.folder / "same.pkg/model.yaml").read_text().splitlines()), sorted(asked.splitlines()))
+        for words, text in ((("--mpp", 0), "--mpp 0: takes micrometres above 0, and up to 1000"),
+                            (("--mpp", 1, "--channels", 3), "--mpp has no meaning with --channels, because only RGB of 8 bits is resampled"),
+                            (("--mpp", 1, "--roi", 8, 8, 8), "--mpp is for pictures; leave it out, and use --spacing for volumes")):
+            with self.subTest(words=words):
+                done = program.millrace("model", self.folder / "same.ts", "--task", "semantic", "--roi", ROI, "--out", self.folder / "other", *words)
+                self.assertEqual(done.code, program.ENVIRONMENT, done)
+                self.assertIn(text, done.err)
 
 
 class BadSlides(Base):

@@ -71,6 +71,16 @@ TEST_CASE("a model may take the channels of the file") {
   }
 }
 
+TEST_CASE("a model of RGB may ask for micrometres a pixel") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), semantic_yaml());
+  CHECK(read_package(folder.path()).mpp == 0);
+  write_package(folder.path(), replaced(semantic_yaml(), "colour: bgr", "colour: bgr, mpp: 0.5"));
+  const Package package = read_package(folder.path());
+  CHECK(package.mpp == 0.5);
+  CHECK(describe(package).find("64 x 48 BGR with 0.5 micrometres a pixel") != std::string::npos);
+}
+
 TEST_CASE("windows of volumes have three sides, in the order of the model's axes") {
   for (const bool columns_first : {true, false}) {
     const TemporaryFolder folder;
@@ -109,6 +119,11 @@ TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
               {
                   {"std: [1, 1, 1]", "std: [1, 1, 1], resize: stretch", {"input.resize", "model of windows"}},
                   {"height: 48", "height: 48, axes: xyz", {"input.axes", "no meaning without depth"}},
+                  {"height: 48", "height: 48, spacing: [1, 1, 1]", {"input.spacing", "use mpp for slides"}},
+                  {"colour: bgr", "colour: bgr, mpp: 0", {"input.mpp", "above 0, and up to 1000"}},
+                  {"colour: bgr", "colour: bgr, mpp: 1000.5", {"input.mpp", "above 0, and up to 1000"}},
+                  {"colour: bgr", "channels: 3, mpp: 1", {"input.mpp", "only RGB of 8 bits is resampled"}},
+                  {"colour: bgr", "depth: 8, axes: xyz, mpp: 1", {"input.mpp", "use spacing"}},
                   {"height: 48", "height: 48, depth: 8, axes: yxz", {"input.axes", "xyz, zyx"}},
                   {"height: 48", "height: 48, depth: 8, axes: xyz", {"input.colour", "no meaning for volumes"}},
                   {"activation: sigmoid, threshold: 0.42", "activation: softmax", {"activation cannot be softmax"}},

@@ -26,6 +26,12 @@ class FakeSlide final : public RegionSource {
   FakeSlide(int width, int height, std::array<double, 2> mpp) : pixels_(noise(width, height)) {
     info_.size = {height, 1, width};
     info_.spacing_mm = {mpp[0] / 1000, mpp[1] / 1000, 0};
+    info_.geo.text = "EPSG";
+  }
+  /// The same as a level of a slide whose labels have the pixels of level 0.
+  FakeSlide(int width, int height, std::array<double, 2> mpp, const Extent& finest) : FakeSlide(width, height, mpp) {
+    info_.file_size = finest;
+    info_.spacing_mm = {mpp[0] / 1000 * width / finest.columns, mpp[1] / 1000 * height / finest.rows, 0};
   }
   const RegionInfo& info() const override { return info_; }
   std::int64_t memory_bytes() const override { return 1000; }
@@ -44,7 +50,7 @@ class FakeSlide final : public RegionSource {
 };
 
 std::shared_ptr<RegionSource> resampled(const std::shared_ptr<FakeSlide>& slide, double mpp) {
-  return resampled_picture(slide, mpp, 64 << 20);
+  return resampled_picture(slide, mpp, false, 64 << 20);
 }
 
 TEST_CASE("a resampled picture has the pixels of one that is resized whole, for any rows that are asked for") {
@@ -91,14 +97,35 @@ TEST_CASE("micrometres that differ by at most 1 % leave the picture as it is") {
   CHECK(resampled(other, 0.5)->info().size == Extent{50, 1, 200});
 }
 
+TEST_CASE("labels that go back have the pixels, the spacing and the place of the file") {
+  const std::array mpp{0.5, 0.25};
+  const auto slide = std::make_shared<FakeSlide>(200, 100, mpp);
+  const auto back = resampled_picture(slide, 1, true, 64 << 20);
+  CHECK(back->info().size == Extent{25, 1, 100});
+  CHECK(back->info().file_size == Extent{100, 1, 200});
+  CHECK(back->info().spacing_mm == slide->info().spacing_mm);
+  CHECK(back->info().geo.text == "EPSG");
+  const auto stay = resampled_picture(slide, 1, false, 64 << 20);
+  CHECK_FALSE(stay->info().file_size);
+  CHECK(stay->info().geo.text.empty());  // the tags are of other pixels
+  // A level with 4 and 2 pixels of level 0 in each: its own pixels have 2 and 1 micrometres.
+  const auto level = std::make_shared<FakeSlide>(200, 100, std::array{2.0, 1.0}, Extent{200, 1, 800});
+  const auto of_level = resampled_picture(level, 4, true, 64 << 20);
+  CHECK(of_level->info().size == Extent{25, 1, 100});
+  CHECK(of_level->info().file_size == Extent{200, 1, 800});
+  CHECK(of_level->info().spacing_mm == std::array<double, 3>{0.0005, 0.0005, 0});
+  const auto equal = std::make_shared<FakeSlide>(200, 100, std::array{2.0, 2.0}, Extent{400, 1, 800});
+  CHECK(resampled_picture(equal, 2, true, 64 << 20) == equal);
+}
+
 TEST_CASE("memory for resampling is counted and limited") {
   const auto slide = std::make_shared<FakeSlide>(3000, 2000, std::array{0.25, 0.25});
   const auto region = resampled(slide, 1);
   // Some rows, and not the 2.25 MB of the result.
   CHECK(region->memory_bytes() > 1000 + 3 * 3000);
   CHECK(region->memory_bytes() < 200'000);
-  CHECK_THROWS_AS(resampled_picture(slide, 1, region->memory_bytes() - 1), PictureError);
-  CHECK(resampled_picture(slide, 1, region->memory_bytes()) != nullptr);
+  CHECK_THROWS_AS(resampled_picture(slide, 1, false, region->memory_bytes() - 1), PictureError);
+  CHECK(resampled_picture(slide, 1, false, region->memory_bytes()) != nullptr);
 }
 
 }  // namespace

@@ -212,6 +212,22 @@ TEST_CASE("micrometres choose the coarsest level that is fine enough") {
   CHECK(text.ends_with("use decode.level, not decode.mpp"));
 }
 
+TEST_CASE("labels of a level may have the pixels of level 0") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  for (const bool trestle : {false, true}) {  // libtiff reads the one, and OpenSlide the other
+    write(path, {.trestle = trestle});
+    const RegionInfo level_0 = open_slide(path, 0, 0.5)->info();
+    for (const auto& [mpp, rows] : std::vector<std::pair<double, int>>{{0.5, 120}, {1, 60}, {1.5, 60}, {5, 30}}) {
+      CAPTURE(mpp);
+      const RegionInfo info = open_region(path, {}, {.mpp = mpp, .labels_back = true})->info();
+      CHECK(info.size.rows == rows);
+      CHECK(info.file_size == (rows == 120 ? std::nullopt : std::optional(level_0.size)));
+      CHECK(info.spacing_mm == level_0.spacing_mm);
+    }
+  }
+}
+
 TEST_CASE("what a slide lacks is named") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/a.tif";
