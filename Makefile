@@ -68,12 +68,14 @@ parity: ## compare packages of every family in full size with the original softw
 	@tools/build.sh release millrace millrace_imgcodecs
 	@"$$(tools/setup.sh where)/python/bin/python" -B tests/models/parity_table.py build/release/apps/millrace build/parity
 
-tiles-memory: ## does peak memory depend on a picture's height or a volume's depth? 60,000 x 60,000 pixels and 2,000 slices (half an hour)
+tiles-memory: ## does peak memory depend on a picture's height or a volume's depth? 60,000 x 60,000 pixels and 2,000 slices; label pyramids of 4 GB (half an hour)
 	@tools/setup.sh core python formats
-	@tools/build.sh release millrace millrace_imgcodecs millrace_tiff millrace_nifti
+	@tools/build.sh release millrace millrace_imgcodecs millrace_tiff millrace_nifti io_sample_labels
 	@MILLRACE_TILES_MEMORY=full MILLRACE_PROGRAM=build/release/apps/millrace tests/apps/with_python_set.sh "$$(tools/setup.sh where)" \
 	  "$$PWD/tests/apps/tiles_large_test.py" LargePictures.test_peak_memory_does_not_depend_on_the_height \
 	  LargeVolumes.test_peak_memory_does_not_depend_on_the_depth
+	@MILLRACE_TILES_MEMORY=full MILLRACE_SAMPLE_LABELS=build/release/io/io_sample_labels tests/apps/with_python_set.sh "$$(tools/setup.sh where)" \
+	  "$$PWD/tests/apps/label_pyramid_test.py"
 
 gpu-bundle: ## pack program, tests and benchmarks for a machine with a GPU and PyTorch
 	@tools/setup.sh core python

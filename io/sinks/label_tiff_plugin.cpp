@@ -18,6 +18,22 @@ namespace millrace {
 namespace {
 
 constexpr int tile = 512;
+// A classic TIFF has at most 2^32 bytes. What is left is for directories, and for tiles that deflate makes larger.
+constexpr std::int64_t most_classic_bytes = 4'000'000'000;
+
+int shrunk(int side, int shrink) { return (side + shrink - 1) / shrink; }
+
+/// The last page of a pyramid.
+bool fits_tile(int width, int height, int shrink) { return shrunk(std::max(width, height), shrink) <= tile; }
+
+/// Of the tiles of all pages before compression. Their padding counts: of narrow labels, it is most of it.
+std::int64_t tile_bytes(int width, int height) {
+  std::int64_t bytes = 0;
+  for (int shrink = 1;; shrink *= 2) {
+    bytes += std::int64_t{shrunk(shrunk(width, shrink), tile)} * shrunk(shrunk(height, shrink), tile) * tile * tile;
+    if (fits_tile(width, height, shrink)) return bytes;
+  }
+}
 
 struct Close {
   void operator()(TIFF* tiff) const { TIFFClose(tiff); }
@@ -51,8 +67,7 @@ class Pyramid {
                                                                                    TIFFOpenOptionsFree);
     if (options == nullptr) throw std::bad_alloc();
     TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_message, &message_);
-    // Uncompressed, all pages have up to 4/3 of the first one.
-    const bool large = std::int64_t{width} * height > std::int64_t{3'000'000'000};
+    const bool large = tile_bytes(width, height) > most_classic_bytes;
     // TIFFClose closes its descriptor, and the caller keeps another one.
     const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (own < 0) throw std::runtime_error("the TIFF encoder got no descriptor");
@@ -109,8 +124,6 @@ class Pyramid {
     if (!message_.empty()) fail("end the file");
   }
 
-  static int shrunk(int side, int shrink) { return (side + shrink - 1) / shrink; }
-
  private:
   [[noreturn]] void fail(const char* what) {
     throw std::runtime_error(std::string("the TIFF encoder failed to ") + what + ": " +
@@ -160,8 +173,7 @@ extern "C" __attribute__((visibility("default"))) void millrace_write_label_tiff
   pyramid.set(geo);
   for (int shrink = 1;; shrink *= 2) {
     pyramid.add_page(shrink, labels);
-    const int longer = millrace::Pyramid::shrunk(std::max(width, height), shrink);
-    if (longer <= millrace::tile) break;
+    if (millrace::fits_tile(width, height, shrink)) break;
   }
   pyramid.end();
 }

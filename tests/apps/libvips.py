@@ -35,11 +35,16 @@ def write(path, pixels, options):
     vips.g_object_unref(image)
 
 
-def read(path, page=0):
-    """A page of a file: uint8 [height, width, bands]."""
+def read(path, page=0, last_rows=None):
+    """A page of a file, or only its last rows: uint8 [height, width, bands]."""
     vips, size = _library(), ctypes.c_size_t()
     image = ctypes.c_void_p(vips.vips_image_new_from_file(f"{path}[page={page}]".encode(), None))
     _checked(image)
+    if last_rows is not None:
+        whole, image = image, ctypes.c_void_p()
+        width, height = vips.vips_image_get_width(whole), vips.vips_image_get_height(whole)
+        _checked(vips.vips_crop(whole, ctypes.byref(image), 0, max(height - last_rows, 0), width, min(last_rows, height), None) == 0)
+        vips.g_object_unref(whole)
     shape = [getattr(vips, f"vips_image_get_{side}")(image) for side in ("height", "width", "bands")]
     data = ctypes.c_void_p(vips.vips_image_write_to_memory(image, ctypes.byref(size)))
     _checked(data)

@@ -5,8 +5,10 @@
 #include <tiffio.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <stdexcept>
 #include <vector>
 
@@ -131,6 +133,64 @@ TEST_CASE("tags of the place on Earth that have another type do not count") {
 TEST_CASE("labels that do not have the rows of their picture are refused") {
   const TemporaryFolder folder;
   CHECK_THROWS_AS(write(folder.path() + "/a.tif", 10, 11, FakeLabels(10, 10, 3)), std::logic_error);
+}
+
+/// Ends the writer behind the header of its file.
+class NoLabels final : public LabelRows {
+ public:
+  void read(const Take& /*take*/) const override { throw std::domain_error("no labels"); }
+};
+
+TEST_CASE("a pyramid is a BigTIFF if the tiles of all its pages have more than 4 GB before compression") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  struct Row {
+    int width, height;
+    bool big;
+  };
+  // 4 GB are 15,258 tiles. The first page of a column of tiles has 7,627 or 7,628, and the others have the rest.
+  for (const Row& row : {Row{512, 512, false}, Row{512, 3'905'024, false}, Row{512, 3'905'025, true},
+                         Row{1, 3'905'024, false}, Row{1, 3'905'025, true}, Row{54'272, 54'272, false},
+                         Row{54'273, 54'273, true}, Row{2, 1'073'741'823, true}, Row{65'536, 1'000'000, true}}) {
+    CAPTURE(row.width);
+    CAPTURE(row.height);
+    CHECK_THROWS_AS(write(path, row.width, row.height, NoLabels()), std::domain_error);
+    CHECK(read_back(path).substr(0, 4) == std::string(row.big ? "II\x2B\0" : "II\x2A\0", 4));
+  }
+}
+
+/// Labels that deflate cannot make smaller.
+class NoisyLabels final : public LabelRows {
+ public:
+  NoisyLabels(int width, int height) : labels_(static_cast<std::size_t>(width) * static_cast<std::size_t>(height)) {
+    std::mt19937 random(7);
+    for (std::uint8_t& label : labels_) label = static_cast<std::uint8_t>(random());
+  }
+  void read(const Take& take) const override { take(0, labels_); }
+
+ private:
+  std::vector<std::uint8_t> labels_;
+};
+
+TEST_CASE("deflate never makes tiles so much larger that 4 GB of them do not fit into a classic TIFF") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  constexpr double tiles = 16 + 4 + 1, room = 4'294'967'296.0 / 4e9;  // of 512 x 512 pixels; 2^32 bytes
+  write(path, 2048, 2048, NoisyLabels(2048, 2048));
+  const auto bytes = static_cast<double>(std::filesystem::file_size(path));
+  CHECK(bytes > tiles * 512 * 512);
+  CHECK(bytes < tiles * 512 * 512 * (1 + (room - 1) / 10));  // most of the room is for the tags of a GeoTIFF
+}
+
+TEST_CASE("a classic TIFF that outgrows its offsets is an error, not a broken file") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT, 0666);
+  REQUIRE(file >= 0);
+  REQUIRE(::ftruncate(file, (std::int64_t{1} << 32) - 1000) == 0);  // a hole: libtiff appends tiles to the file
+  CHECK_THROWS_WITH_AS(find_label_tiff_writer()(file, 600, 600, {}, NoisyLabels(600, 600)),
+                       doctest::Contains("the TIFF encoder failed to write a tile: "), std::runtime_error);
+  ::close(file);
 }
 
 TEST_CASE("a TIFF that cannot be written is an error") {
