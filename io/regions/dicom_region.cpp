@@ -100,14 +100,16 @@ Slice read_slice(const std::filesystem::path& folder, const std::string& name, c
     const OpenFile file = open_slice(folder, slice);
     slice.header = read_dicom_header(file.descriptor(), slice.bytes);
     const DicomHeader& header = slice.header;
-    if (header.values() * dicom_working_bytes > options.memory_bytes || header.rows > most_nifti_voxels ||
-        header.columns > most_nifti_voxels)
-      throw PictureError(Reason::too_large, "a slice of " + std::to_string(header.columns) + "x" +
-                                                std::to_string(header.rows) +
-                                                " voxels, more than gate.slab or a NIfTI allows");
-    if (header.coding != DicomCoding::raw && slice.bytes > options.memory_bytes)
+    const std::string size =
+        "a slice of " + std::to_string(header.columns) + "x" + std::to_string(header.rows) + " voxels";
+    if (header.rows > most_nifti_voxels || header.columns > most_nifti_voxels)
       throw PictureError(Reason::too_large,
-                         "a slice of " + std::to_string(slice.bytes) + " bytes, more than gate.slab allows");
+                         size + "; a NIfTI has at most " + std::to_string(most_nifti_voxels) + " along an axis");
+    if (header.values() * dicom_working_bytes > options.memory_bytes)
+      throw PictureError(Reason::too_large, size + ", more than gate.slab allows; raise gate.slab");
+    if (header.coding != DicomCoding::raw && slice.bytes > options.memory_bytes)
+      throw PictureError(Reason::too_large, "a slice of " + std::to_string(slice.bytes) +
+                                                " bytes, more than gate.slab allows; raise gate.slab");
     return slice;
   });
 }

@@ -174,7 +174,8 @@ void open_nifti(const std::string& path, const RegionOptions& options, std::shar
   const std::int64_t slice = std::int64_t{image->nx} * image->ny * options.volumes * std::int64_t{sizeof(double)};
   if (slice > options.memory_bytes)
     throw PictureError(Reason::too_large, "a slice of this NIfTI has " + std::to_string(image->nx) + "x" +
-                                              std::to_string(image->ny) + " voxels, more than gate.slab allows");
+                                              std::to_string(image->ny) +
+                                              " voxels, more than gate.slab allows; raise gate.slab");
   const std::int64_t volumes = std::max<std::int64_t>(image->nt, 1);
   if (options.volumes > 1 && options.volume > volumes - options.volumes)
     throw PictureError(Reason::unsupported_format,
