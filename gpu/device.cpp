@@ -64,7 +64,6 @@ void Device::wait(Place place) {
     const auto hooks = std::exchange(at_wait_, {});
     std::move(kept_.begin(), kept_.end(), std::back_inserter(kept));
     kept_.clear();
-    if (again) count({.overflows = 1}, place);
     try {
       for (const auto& [before, after] : hooks) {
         if (before) before();
@@ -74,7 +73,7 @@ void Device::wait(Place place) {
       throw;
     }
     stream_->wait();
-    if (!on_host()) count({.waits = 1}, place);
+    if (!on_host()) count({.waits = 1, .overflows = again ? 1 : 0}, place);
     read_times();
     for (const auto& [before, after] : hooks) after();
   }
@@ -90,9 +89,9 @@ void Device::abandon(Place place) {
   // Both live until the wait has ended, because the device still uses their memory. No hook runs.
   const auto hooks = std::exchange(at_wait_, {});
   const auto kept = std::exchange(kept_, {});
-  if (!on_host()) count({.waits = 1}, place);
   try {
     stream_->wait();
+    if (!on_host()) count({.waits = 1}, place);
   } catch (const DeviceError&) {
     throw;
   } catch (const std::exception&) {  // a fake stream runs operations here, so their errors come late

@@ -42,26 +42,26 @@ DeviceCounts declared_by(const DeviceUse& use, const DeviceCalls& calls, const C
   return most;
 }
 
-/// "23 waits instead of at most 20", for each kind that exceeds, and who made them if `calls` says it:
-/// " (16 at detect.cpp:159, 7 at embed.cpp:145)". Empty if none exceeds.
+/// "23 waits and 2 after overflows instead of at most 20", for each kind that exceeds, and who made them if `calls` says
+/// it: " (18 at detect.cpp:159, 7 at embed.cpp:145)". Empty if none exceeds.
 std::string compared(const DeviceCounts& made, const DeviceCounts& declared, const CountsByCall& calls = {}) {
   std::string text;
-  const auto compare = [&](const char* what, const auto& count_in, std::int64_t most) {
-    if (count_in(made) <= most) return;
+  const auto compare = [&](const char* what, std::int64_t DeviceCounts::*kind, std::int64_t most) {
+    // An upload does not follow an overflow.
+    const std::int64_t after_overflows = kind == &DeviceCounts::uploads ? 0 : made.overflows;
+    const std::int64_t count = made.*kind - after_overflows;
+    if (count <= most) return;
     std::string places;
     for (const auto& [place, counts] : calls) {
-      if (const std::int64_t count = count_in(counts); count > 0)
-        places += (places.empty() ? " (" : ", ") + std::to_string(count) + " at " + place;
+      if (counts.*kind > 0) places += (places.empty() ? " (" : ", ") + std::to_string(counts.*kind) + " at " + place;
     }
-    text += (text.empty() ? "" : ", ") + std::to_string(count_in(made)) + " " + what + " instead of at most " +
-            std::to_string(most) + places + (places.empty() ? "" : ")");
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+    if (after_overflows > 0) text += " and " + std::to_string(after_overflows) + " after overflows";
+    text += " instead of at most " + std::to_string(most) + places + (places.empty() ? "" : ")");
   };
-  compare(
-      "uploads", [](const DeviceCounts& of) { return of.uploads; }, declared.uploads);
-  compare(
-      "downloads", [](const DeviceCounts& of) { return of.downloads - of.overflows; }, declared.downloads);
-  compare(
-      "waits", [](const DeviceCounts& of) { return of.waits - of.overflows; }, declared.waits);
+  compare("uploads", &DeviceCounts::uploads, declared.uploads);
+  compare("downloads", &DeviceCounts::downloads, declared.downloads);
+  compare("waits", &DeviceCounts::waits, declared.waits);
   return text;
 }
 
