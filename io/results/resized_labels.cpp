@@ -8,11 +8,12 @@
 namespace millrace {
 namespace {
 
-/// The voxel of `from` in which each voxel of `to` has its centre.
-std::vector<int> nearest(int from, int to) {
+/// The place in `from` in which the centre of place `at` of `to` lies.
+int nearest(int at, int from, int to) { return std::min(static_cast<int>((at + 0.5) * from / to), from - 1); }
+
+std::vector<int> all_nearest(int from, int to) {
   std::vector<int> all(static_cast<std::size_t>(to));
-  for (int i = 0; i < to; ++i)
-    all[static_cast<std::size_t>(i)] = std::min(static_cast<int>((i + 0.5) * from / to), from - 1);
+  for (int i = 0; i < to; ++i) all[static_cast<std::size_t>(i)] = nearest(i, from, to);
   return all;
 }
 
@@ -22,19 +23,21 @@ class ResizedLabels final : public LabelRows {
       : labels_(std::move(labels)),
         from_(from),
         to_(to),
-        rows_(nearest(from.rows, to.rows)),
-        lines_(nearest(from.lines, to.lines)),
-        columns_(nearest(from.columns, to.columns)) {}
+        lines_(all_nearest(from.lines, to.lines)),
+        columns_(all_nearest(from.columns, to.columns)) {}
 
   void read(const Take& take) const override {
     const auto from_values = static_cast<std::size_t>(from_.row_values());
     std::vector<std::uint8_t> row(static_cast<std::size_t>(to_.row_values()));
-    int next = 0;
+    int next = 0, filled = -1;
     labels_->read([&](int first, std::span<const std::uint8_t> slab) {
       const int end = first + static_cast<int>(slab.size() / from_values);
-      for (; next < to_.rows && rows_[static_cast<std::size_t>(next)] < end; ++next) {
-        const int from = rows_[static_cast<std::size_t>(next)];
-        fill_row(slab.data() + static_cast<std::size_t>(from - first) * from_values, row.data());
+      for (; next < to_.rows; ++next) {
+        const int from = nearest(next, from_.rows, to_.rows);
+        if (from >= end) break;
+        // Rows that are enlarged follow one another.
+        if (std::exchange(filled, from) != from)
+          fill_row(slab.data() + static_cast<std::size_t>(from - first) * from_values, row.data());
         take(next, row);
       }
     });
@@ -50,7 +53,7 @@ class ResizedLabels final : public LabelRows {
 
   const std::shared_ptr<const LabelRows> labels_;
   const Extent from_, to_;
-  const std::vector<int> rows_, lines_, columns_;
+  const std::vector<int> lines_, columns_;
 };
 
 }  // namespace

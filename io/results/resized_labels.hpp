@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-/// Labels of a volume of size `from` for one of size `to`: a voxel gets the label of the voxel in which its centre lies.
+/// Labels of a picture or volume of size `from` for one of size `to`: a place gets the label of the place in which its
+/// centre lies.
 std::shared_ptr<const LabelRows> resized_labels(std::shared_ptr<const LabelRows> labels, const Extent& from,
                                                 const Extent& to);
 
