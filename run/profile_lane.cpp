@@ -89,8 +89,8 @@ bool ProfileLane::run(const Item& item, Boxes boxes, std::uint64_t seed, std::st
   if (boxes == Boxes::of_detector) frame->item.boxes.reset();
   std::string stage = "read";
   try {
-    Reader(source_.root, source_.limits, parts_options(views_, packages_, resolved_.graph.slab_bytes),
-           config_.read.max_file, false)
+    // Pictures are read whole: the time of a call does not depend on levels and micrometres.
+    Reader(source_.root, source_.limits, std::vector<PartsOptions>(views_.size()), config_.read.max_file, false)
         .read(*frame);
     for (const ChainLink* link : chain.of(Section::frame)) {
       stage = link->info.name;

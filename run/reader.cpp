@@ -94,8 +94,8 @@ void Reader::read(Frame& frame) {
   const RegionOptions& options = parts_.at(view).region;
   if (options.labels_back)
     throw PictureError(Reason::unsupported_format,
-                       "this picture is read whole, and does not say how many micrometres a pixel has, but the package "
-                       "asks for a number; take its pixels as they are with decode.level=0");
+                       "the package asks for micrometres a pixel, and this kind of file has none; decode.level=0 takes "
+                       "its pixels as they are");
   if (options.level > 0 || options.mpp > 0)
     throw PictureError(Reason::unsupported_format,
                        "this picture is read whole, and has no levels or micrometres; leave out decode.level and "

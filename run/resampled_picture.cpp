@@ -60,11 +60,11 @@ std::shared_ptr<RegionSource> resampled_picture(std::shared_ptr<RegionSource> so
                        "decode.mpp resamples RGB of 8 bits, but the model takes the values of the file; leave it out");
   info.size.columns = resized(info.size.columns, x, mpp);
   info.size.rows = resized(info.size.rows, y, mpp);
+  info.geo = {};
   if (labels_back) {
     info.file_size = of_labels;
   } else {
     info.spacing_mm = {mpp / 1000, mpp / 1000, 0};
-    info.geo = {};
   }
   auto resampled = std::make_shared<ResampledPicture>(std::move(source), info);
   if (resampled->memory_bytes() > memory_bytes)

@@ -10,6 +10,7 @@
 #include "io/results/plan_files.hpp"
 #include "models/variant.hpp"
 #include "run/builtin.hpp"
+#include "stages/decode.hpp"
 #include "stages/encode.hpp"
 #include "stages/semantic.hpp"
 #include "stages/sinks/sink.hpp"
@@ -128,6 +129,21 @@ void check_formats(const Chain& chain, const Packages& packages) {
   }
 }
 
+/// Throws UsageError if packages ask for micrometres, but the chain needs whole pictures, which are not resampled.
+void check_micrometres(const Config& config, const Chain& chain, const Packages& packages) {
+  const auto& decode = chain.options<Decode>();
+  if (decode.level >= 0 || decode.mpp > 0 || reads_in_parts(config.chain)) return;
+  for (const ChainLink& link : chain.links()) {
+    for (const ModelUse& use : link.info.models) {
+      const auto package = packages.find(use.folder);
+      if (package == packages.end() || package->second->mpp == 0) continue;
+      throw UsageError("'" + use.folder +
+                       "' asks for micrometres a pixel, but a stage or a format such as overlay needs whole pictures, "
+                       "which are not resampled; leave it out");
+    }
+  }
+}
+
 }  // namespace
 
 bool may_bring_boxes(const std::string& input) {
@@ -226,7 +242,11 @@ Packages read_packages(const Config& config) {
   });
   set_window_sizes(config, packages);
   check_formats(config.chain, packages);
-  for (const auto& [view, chain] : config.of_views) check_formats(chain, packages);
+  check_micrometres(config, config.chain, packages);
+  for (const auto& [view, chain] : config.of_views) {
+    check_formats(chain, packages);
+    check_micrometres(config, chain, packages);
+  }
   return packages;
 }
 

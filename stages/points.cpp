@@ -19,7 +19,7 @@ void write_mm(const Affine& affine, const std::vector<Point>& points, JsonWriter
 
 }  // namespace
 
-// From centre to centre of both grids, as labels of a resampled volume go back.
+// From centre to centre of both grids, as labels go back.
 void resize_points(Points& points, const Extent& from, const Extent& to) {
   for (std::vector<Point>& of_channel : points.channels) {
     for (Point& point : of_channel) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/files/files.hpp"
+#include "io/sinks/label_tiff.hpp"
 #include "stages/decode.hpp"
 #include "stages/holes.hpp"
 #include "stages/scaling.hpp"
@@ -218,7 +219,13 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
       std::int64_t{(padded.lines + roi.lines - 1) / roi.lines} * ((padded.columns + roi.columns - 1) / roi.columns);
   const std::int64_t in_call = model_.maximum(method), bands = in_call == 1 ? 1 : 2 + (in_call - 2) / across;
   const std::int64_t results = keeps_values ? item.values() * (1 + values) : slab;
-  return sums + points + results +
+  // Labels of a picture that go back may be wider than its sums: a row of tiles, or all of one slab and its run lengths.
+  const auto& back = frame.region->info().file_size;
+  const std::int64_t wider =
+      back && !is_volume(frame) && !heatmaps_
+          ? std::int64_t{back->columns} * std::max(label_tile, 2 * std::min(back->rows, roi.rows))
+          : 0;
+  return sums + points + results + wider +
          std::min<std::int64_t>(item.rows, (bands + 1) * roi.rows) * frame.region->info().row_bytes();
 }
 

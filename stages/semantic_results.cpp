@@ -1,5 +1,6 @@
 // How finished rows of a picture become its labels and values.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <new>
 
@@ -177,6 +178,7 @@ void Semantic::deliver_labels(Item& item, std::shared_ptr<const void> results) c
     map.size = *frame.region->info().file_size;
     map.labels = resized_labels(map.labels, item.grid.item, map.size);
     map.one_slab = map.one_slab && map.size.rows <= item.grid.roi.rows;
+    if (item.hole_pixels > 0) item.hole_pixels = count_holes(*map.labels);
   }
   frame.columns.set(class_map, std::move(map));
 }
@@ -197,7 +199,12 @@ void Semantic::deliver_points(Item& item) const {
     const RegionInfo& info = frame.region->info();
     points.volume = info.volume;
     points.affine = info.affine;
-    if (info.file_size) resize_points(points, item.grid.item, *info.file_size);
+    if (info.file_size) {
+      resize_points(points, item.grid.item, *info.file_size);
+      item.hole_pixels =
+          std::llround(static_cast<double>(item.hole_pixels) * static_cast<double>(info.file_size->values()) /
+                       static_cast<double>(item.grid.item.values()));
+    }
   }
   frame.columns.set(points_found, std::move(points));
 }

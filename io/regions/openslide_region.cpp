@@ -28,6 +28,7 @@ constexpr int out_channels = 3;
 constexpr std::int64_t pixel_bytes = 4;           // as OpenSlide gives it
 constexpr std::int64_t cache_bytes = 32LL << 20;  // OpenSlide keeps so many bytes of tiles for each open file
 constexpr std::int64_t piece_columns = 4096;      // OpenSlide draws pieces of this width into memory of its own
+constexpr std::int64_t most_reduction = 1024;     // of a level whose labels have the pixels of level 0
 constexpr std::int64_t rows_without_tiles = 256;  // of a band, in formats whose tiles have no common height
 
 struct Close {
@@ -107,6 +108,12 @@ void check_size(std::int64_t width, std::int64_t height) {
 Level with_labels_of_finest(Level level, openslide_t* slide) {
   const Level finest = level_of(slide, 0, mpp_of(slide, true));
   check_size(finest.width, finest.height);
+  // Nobody reads level 0, so its size is only a claim, and its labels would take hours.
+  if (finest.width > most_reduction * level.width || finest.height > most_reduction * level.height)
+    throw PictureError(Reason::corrupt_data, "level 0 claims " + std::to_string(finest.width) + "x" +
+                                                 std::to_string(finest.height) + " pixels, more than " +
+                                                 std::to_string(most_reduction) + " times a side of level " +
+                                                 std::to_string(level.number));
   if (level.width == finest.width && level.height == finest.height) return level;
   level.spacing_mm = finest.spacing_mm;
   level.file_size = Extent{static_cast<int>(finest.height), 1, static_cast<int>(finest.width)};
@@ -283,7 +290,7 @@ void open_slide(OpenFile file, const std::string& path, const RegionOptions& opt
   if (slide == nullptr)
     throw PictureError(Reason::unsupported_format,
                        "OpenSlide does not know this kind of slide, or its header is broken; convert it to a TIFF with "
-                       "tiles and levels, or take its pixels as they are with decode.level=0");
+                       "tiles and levels, or leave out decode.mpp and set decode.level=0 for its pixels as they are");
   if (const char* const error = openslide_get_error(slide.get()); error != nullptr)
     throw PictureError(Reason::corrupt_data, std::string("OpenSlide cannot open this slide: ") + error);
   const Level level = chosen_level(slide.get(), options);

@@ -5,6 +5,9 @@
 
 namespace millrace {
 
+/// Side of a tile, in pixels.
+inline constexpr int label_tile = 512;
+
 /// Writes labels as a tiled TIFF of 8-bit grey, with deflate. Each further page has half the width and height, until a
 /// page fits one tile; its pixel is the upper left one of four. It is a BigTIFF if the tiles of all pages have more than
 /// 4 GB before compression. The first page has the tags of a GeoTIFF.

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr int tile = 512;
+constexpr int tile = label_tile;
 // A classic TIFF has at most 2^32 bytes. What is left is for directories, and for tiles that deflate makes larger.
 constexpr std::int64_t most_classic_bytes = 4'000'000'000;
 

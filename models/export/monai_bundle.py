@@ -21,7 +21,7 @@ from monai_config import FOLDER
 from package import Refused, compare, original_of
 from sniff import check_readable
 
-FROM_BUNDLE = tuple(option for option in SEMANTIC_OPTIONS if option != "roi")
+FROM_BUNDLE = tuple(option for option in SEMANTIC_OPTIONS if option not in ("roi", "mpp"))
 WEIGHTS = ("model.ts", "model.pt")
 NETWORKS = ("network_def", "network", "net", "model")
 NETS = "monai.networks.nets"

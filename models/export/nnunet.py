@@ -17,7 +17,7 @@ from command_line import SEMANTIC_OPTIONS
 from package import Refused, original_of
 
 FOLDER = "a folder of nnU-Net v2 has plans.json, dataset.json and fold_0/checkpoint_final.pth"
-FROM_PLAN = tuple(option for option in SEMANTIC_OPTIONS if option != "mean_of")
+FROM_PLAN = tuple(option for option in SEMANTIC_OPTIONS if option not in ("mpp", "mean_of"))
 NETWORKS = ("PlainConvUNet", "ResidualEncoderUNet")
 NORMS = ("InstanceNorm", "BatchNorm")
 ACTIVATIONS = {"LeakyReLU": nn.LeakyReLU, "ReLU": nn.ReLU}

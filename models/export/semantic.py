@@ -93,13 +93,6 @@ def window_of(arguments):
     for name in ("axes", "orientation", "spacing"):
         if len(roi) < 3 and getattr(arguments, name):
             raise Refused(f"--{name} is for volumes, whose --roi has three sides; leave --{name} out, or name three sides")
-    if arguments.mpp is not None:
-        if len(roi) == 3:
-            raise Refused("--mpp is for pictures; leave it out, and use --spacing for volumes")
-        if arguments.channels is not None:
-            raise Refused("--mpp has no meaning with --channels, because only RGB of 8 bits is resampled; leave one of them out")
-        if not 0 < arguments.mpp <= 1000:
-            raise Refused(f"--mpp {arguments.mpp:g}: takes micrometres above 0, and up to 1000")
     if arguments.scale_first and not arguments.spacing:
         raise Refused("--scale-first has no meaning without --spacing; leave it out")
     if arguments.orientation and sorted(next((pair for pair in ("LR", "AP", "IS") if letter in pair), "") for letter in arguments.orientation) != ["AP", "IS", "LR"]:
@@ -142,6 +135,13 @@ def input_of(arguments, sides):
     volumes = len(sides) == 3
     if volumes and arguments.colour:
         raise Refused("--colour has no meaning for volumes; leave it out")
+    if arguments.mpp is not None:
+        if volumes:
+            raise Refused("--mpp is for pictures; leave it out, and use --spacing for volumes")
+        if arguments.channels is not None:
+            raise Refused("--mpp has no meaning with --channels, because only RGB of 8 bits is resampled; leave one of them out")
+        if not 0 < arguments.mpp <= 1000:
+            raise Refused(f"--mpp {arguments.mpp:g}: takes micrometres above 0, and up to 1000")
     if arguments.channels is not None:
         check_channels(arguments, volumes)
     axes = arguments.axes or "xyz"

@@ -297,6 +297,8 @@ class Runs(Case):
         Image.fromarray(pixels).save(self.folder / "a.png")
         inputs = pixels.transpose(2, 0, 1).astype(numpy.float32) / 255
         self.compare(self.values(folder.with_suffix(".pkg"), self.folder / "a.png", "tiled"), inputs, (24, 16), logits_of(net))
+        self.convert(folder, "--mpp", 0.5, "--out", self.folder / "asked")  # no plan has it
+        self.assertIn("  mpp: 0.5\n", (self.folder / "asked" / folder.with_suffix(".pkg").name / "model.yaml").read_text())
 
     def test_plans_of_earlier_versions(self):
         made = plan()

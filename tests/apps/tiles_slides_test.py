@@ -254,12 +254,46 @@ class AskedMicrometres(Base):
         tifffile.imwrite(self.input / "c.tif", drawn(), photometric="rgb")  # strips
         self.write_slide("d.tif", options=TIFF.replace(str(1000 / MPP), str(1000 / 1.1)))  # coarser
         lines = self.go(code=program.SOME_FAILED)
-        for name, detail in (("a.png", "and does not say how many micrometres a pixel has, but the package asks for a number; take its pixels as they are with decode.level=0"),
-                             ("b.tif", "use decode.level, not decode.mpp"), ("c.tif", "or take its pixels as they are with decode.level=0"),
+        for name, detail in (("a.png", "the package asks for micrometres a pixel, and this kind of file has none; decode.level=0 takes its pixels as they are"),
+                             ("b.tif", "use decode.level, not decode.mpp"), ("c.tif", "or leave out decode.mpp and set decode.level=0 for its pixels as they are"),
                              ("d.tif", "have 1.1 micrometres, so it has none of 1; name a larger decode.mpp")):
             self.assertEqual((name, lines[name]["reason"]), (name, "unsupported_format"))
             self.assertTrue(lines[name]["detail"].endswith(detail), lines[name])
         self.assertEqual({line["state"] for line in self.go("--level", 0).values()}, {"ok"})
+
+    def test_a_hole_in_a_level_has_the_pixels_of_the_file(self):
+        import tifffile
+
+        slide = self.write_slide("a.tif")
+        pixels = numpy.repeat(numpy.repeat(libvips.read(slide, 1), 2, axis=0), 2, axis=1)  # with 1, windows see level 1 as it is
+        with tifffile.TiffFile(slide) as file:
+            middle = file.pages[1].dataoffsets[5]  # at column 64, row 64
+        with open(slide, "r+b") as file:
+            file.seek(middle)
+            file.write(b"x" * 40)
+        self.ask(1)
+        line = self.go(settings=("tiles.bad=skip",))["a.tif"]
+        expected = pixels.argmax(axis=2)
+        expected[128:256, 128:256] = 255
+        with Image.open(self.out / "labels/a.tif.png") as labels:
+            self.assertTrue((numpy.asarray(labels) == expected).all())
+        self.assertEqual(line["hole_pixels"], 128 * 128)
+        self.assertEqual(sum(entry["pixels"] for entry in line["semantic"]), WIDTH * HEIGHT - 128 * 128)
+
+    def test_what_needs_whole_pictures_is_refused_before_the_run(self):
+        self.write_slide("a.tif")
+        self.ask(1)
+        self.go("--limit", 1, formats="overlay", code=program.USAGE)
+        self.assertIn("asks for micrometres a pixel, but a stage or a format such as overlay needs whole pictures", self.done.err)
+        self.assertFalse((self.out / "segments").exists())
+        self.assertEqual(self.go("--level", 0, formats="overlay")["a.tif"]["state"], "ok")
+
+    def test_profile_measures_calls_on_pixels_as_they_are(self):
+        self.write_slide("a.tif")
+        self.ask(1)
+        done = program.millrace("profile", program.ROOT / "configs/tiled.yaml", "--input", self.input, "--set", f"semantic.model={self.folder / 'same.pkg'}", "--batches", 1, "--seconds", 0, "--set", "threads.team=1")
+        self.assertEqual(done.code, program.OK, done)
+        self.assertNotIn("could be decoded", done.out + done.err)
 
     def test_points_have_the_pixels_of_the_file(self):
         self.write_slide("a.tif")

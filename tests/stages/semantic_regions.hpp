@@ -42,6 +42,7 @@ class FakeRegion final : public RegionSource {
   }
   int rows = 0;
   void set_other_files(const std::string& state) { info_.other_files = state; }
+  void set_file_size(const Extent& size) { info_.file_size = size; }
   std::vector<Hole> holes;
 
  private:

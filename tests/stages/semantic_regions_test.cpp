@@ -474,8 +474,11 @@ TEST_CASE("the gate counts what a picture needs besides its pixels") {
   Batch batch = batch_of_sizes({{50, 137}, {50, 137}});
   constexpr int sums = 50 * roi * 4 * 4;
   CHECK(stage.bytes(*batch.frames[0]) == sums + 50 * 137);
-  in_parts(*batch.frames[1]);
-  CHECK(stage.bytes(*batch.frames[1]) == sums + 50 * roi + 2 * roi * 150);
+  const auto region = in_parts(*batch.frames[1]);
+  constexpr int of_parts = sums + 50 * roi + 2 * roi * 150;
+  CHECK(stage.bytes(*batch.frames[1]) == of_parts);
+  region->set_file_size({1370, 1, 5000});  // its labels: a row of tiles of a label pyramid
+  CHECK(stage.bytes(*batch.frames[1]) == of_parts + 5000 * 512);
 
   // Of a volume, slabs of slices: the sums, the labels, and the slices of two windows in float32.
   World volumes(volume_package(true));

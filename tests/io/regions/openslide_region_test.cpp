@@ -226,6 +226,17 @@ TEST_CASE("labels of a level may have the pixels of level 0") {
       CHECK(info.spacing_mm == level_0.spacing_mm);
     }
   }
+  for (const auto& [width, reason] : std::vector<std::pair<int, std::optional<Reason>>>{
+           {32 * 1024, std::nullopt}, {32 * 1024 + 1, Reason::corrupt_data}}) {
+    write(path, {.levels = {{width, 32}, {32, 16}}});
+    std::string text;
+    if (reason) {
+      CHECK(reason_of(path, text, {.mpp = 1000, .labels_back = true}) == reason);
+      CHECK(text == "level 0 claims 32769x32 pixels, more than 1024 times a side of level 1");
+    }
+    const auto level = open_region(path, {}, {.mpp = 1000, .labels_back = !reason});
+    CHECK(level->info().size == Extent{16, 1, 32});
+  }
 }
 
 TEST_CASE("what a slide lacks is named") {
