@@ -100,9 +100,9 @@ InputSpec read_input(YamlSection section) {
   return input;
 }
 
-/// How values become the input: by constants, or by statistics of the values of each picture or volume.
-void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
-  Scaling& scaling = package.scaling;
+/// How values become the input, but for the mean and deviation of constants.
+Scaling read_scaling(YamlSection& section) {
+  Scaling scaling;
   if (section.has("percentiles")) {
     scaling.kind = Scaling::Kind::percentiles;
     const auto two = section.reals<double>("percentiles", 2);
@@ -115,16 +115,9 @@ void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
   } else {
     section.refuse("clip_to_percentiles", "has no meaning without percentiles; remove it");
     if (section.has("clip")) {
-      // One range for all channels, or one for each.
-      const std::size_t channels = package.channels.size();
-      const bool for_all = section.entries("clip") == 2;
-      const auto bounds = section.reals("clip", for_all ? 2 : 2 * channels);
-      for (std::size_t i = 0; i < channels; ++i) {
-        const std::size_t at = for_all ? 0 : 2 * i;
-        if (bounds[at] >= bounds[at + 1])
-          section.fail("clip", "expected two numbers, or two for each channel, the lower one first");
-        scaling.clip.emplace_back(bounds[at], bounds[at + 1]);
-      }
+      const auto bounds = section.reals("clip", 2);
+      if (bounds[0] >= bounds[1]) section.fail("clip", "expected two numbers, the lower one first");
+      scaling.clip = {bounds[0], bounds[1]};
     }
     if (section.has("zscore")) {
       scaling.kind = Scaling::Kind::zscore;
@@ -133,24 +126,58 @@ void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
           {{"all", Scaling::Of::all}, {"nonzero", Scaling::Of::nonzero}, {"nonzero_box", Scaling::Of::nonzero_box}});
     }
   }
-  const bool of_item = scaling.kind != Scaling::Kind::constant;
-  if (of_item && (input.depth == 0 || package.channels.size() > 1)) {
-    scaling.channel_wise = section.choice<bool>("channel_wise", {{"yes", true}, {"no", false}});
+  if (scaling.kind == Scaling::Kind::constant) {
+    scaling.scale = section.real("scale");
+  } else {
+    for (const char* key : {"scale", "mean", "std"})
+      section.refuse(key, "has no meaning with zscore or percentiles; remove it");
+  }
+  return scaling;
+}
+
+/// The scaling of one channel, with keys of its own.
+Scaling read_channel(YamlSection section) {
+  section.refuse("channel_wise", "has no meaning for one channel, which has its own statistics; remove it");
+  Scaling scaling = read_scaling(section);
+  if (scaling.kind == Scaling::Kind::constant) {
+    scaling.mean = section.real("mean");
+    scaling.std = section.real("std");
+    if (scaling.std <= 0) section.fail("std", "expected a number above 0");
+  }
+  section.close();
+  return scaling;
+}
+
+/// The key `channels`: a list with the scaling of each channel. Or a number; then read_alike() finds the scalings.
+void read_channels(YamlSection& section, Package& package) {
+  if (section.entries("channels") == 0) {
+    package.channels.resize(static_cast<std::size_t>(section.number("channels", 1, max_channels)));
+    return;
+  }
+  for (YamlSection& channel : section.sections("channels", max_channels))
+    package.channels.push_back(read_channel(std::move(channel)));
+  package.channel_wise = true;
+  for (const char* key : {"scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles"})
+    section.refuse(key, "contradicts the list of channels, which have their own keys; move it into the list");
+  section.refuse("channel_wise", "has no meaning with a list of channels, which have their own statistics; remove it");
+}
+
+/// The scaling of channels that differ in mean and deviation at most.
+void read_alike(YamlSection& section, bool volume, Package& package) {
+  std::vector<Scaling>& channels = package.channels;
+  channels.assign(channels.size(), read_scaling(section));
+  const bool of_item = channels.front().kind != Scaling::Kind::constant;
+  if (of_item && (!volume || channels.size() > 1)) {
+    package.channel_wise = section.choice<bool>("channel_wise", {{"yes", true}, {"no", false}});
   } else {
     section.refuse("channel_wise", of_item ? "has no meaning for volumes with one channel; remove it"
                                            : "has no meaning without zscore or percentiles; remove it");
   }
-  if (of_item) {
-    for (const char* key : {"scale", "mean", "std"})
-      section.refuse(key, "has no meaning with zscore or percentiles; remove it");
-    return;
-  }
-  input.scale = section.real("scale");
-  const std::size_t channels = package.channels.size();
-  const auto means = section.reals("mean", channels), deviations = section.reals("std", channels);
+  if (of_item) return;
+  const auto means = section.reals("mean", channels.size()), deviations = section.reals("std", channels.size());
   if (std::ranges::any_of(deviations, [](float value) { return value <= 0; }))
     section.fail("std", "expected numbers above 0");
-  for (std::size_t i = 0; i < channels; ++i) package.channels[i] = {means[i], deviations[i]};
+  for (std::size_t i = 0; i < channels.size(); ++i) channels[i].mean = means[i], channels[i].std = deviations[i];
 }
 
 /// The input of a model of windows: of pictures in RGB or with the channels of the file, or of volumes with `depth`.
@@ -163,8 +190,11 @@ InputSpec read_windows(YamlSection section, Package& package) {
     input.columns_first = section.choice<bool>("axes", {{"xyz", true}, {"zyx", false}});
     section.refuse("colour", "has no meaning for volumes; remove it");
     section.refuse("mpp", "has no meaning for volumes; remove it, and use spacing");
-    const int channels = section.has("channels") ? section.number("channels", 1, max_channels) : 1;
-    package.channels.resize(static_cast<std::size_t>(channels), {0, 1});
+    if (section.has("channels")) {
+      read_channels(section, package);
+    } else {
+      package.channels.resize(1);
+    }
     if (section.has("orientation")) {
       package.orientation = section.text("orientation");
       if (!is_orientation(package.orientation))
@@ -176,7 +206,7 @@ InputSpec read_windows(YamlSection section, Package& package) {
         section.fail("spacing", "expected three numbers of mm, or 0 for an axis that is not resampled");
       std::ranges::copy(sides, package.spacing_mm.begin());
       if (section.has("scaled"))
-        package.scaling.before_resampling =
+        package.scaled_before_resampling =
             section.choice<bool>("scaled", {{"before_resampling", true}, {"after_resampling", false}});
     } else {
       section.refuse("scaled", "has no meaning without spacing; remove it");
@@ -190,10 +220,10 @@ InputSpec read_windows(YamlSection section, Package& package) {
     if (input.keeps_values) {
       section.refuse("colour", "contradicts channels; remove one of them");
       section.refuse("mpp", "contradicts channels, because only RGB of 8 bits is resampled; remove one of them");
-      package.channels.resize(static_cast<std::size_t>(section.number("channels", 1, max_channels)), {0, 1});
+      read_channels(section, package);
     } else {
       input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
-      package.channels.resize(3, {0, 1});
+      package.channels.resize(3);
       if (section.has("mpp")) {
         package.mpp = section.real<double>("mpp");
         if (!(package.mpp > 0 && package.mpp <= 1000))
@@ -201,7 +231,7 @@ InputSpec read_windows(YamlSection section, Package& package) {
       }
     }
   }
-  read_scaling(section, input, package);
+  if (section.entries("channels") == 0) read_alike(section, input.depth > 0, package);
   for (const char* key : {"resize", "filter", "rounding", "padding", "shorter_side", "pad"})
     section.refuse(key, "has no meaning for a model of windows, which are not resized; remove it");
   section.close();

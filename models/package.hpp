@@ -43,25 +43,24 @@ struct ClassMatrix {
   std::shared_ptr<const std::vector<float>> numbers{};  ///< all finite; the lanes share them
 };
 
-/// How the values of an item become the input of a model of windows. docs/packages.md describes the keys.
+/// How the values of a channel become the input of a model of windows. docs/packages.md describes the keys.
 struct Scaling {
   enum class Kind {
-    constant,    ///< numbers of the package: InputSpec::scale and Package::channels
+    constant,    ///< (v * scale - mean) / std
     zscore,      ///< mean and standard deviation of the item's own values
     percentiles  ///< percentiles of the item's own values become 0 and 1
   };
   enum class Of {
     all,         ///< all values
     nonzero,     ///< those that are not zero; zeros stay zero
-    nonzero_box  ///< those in the smallest box that has all that are not zero
+    nonzero_box  ///< those in the smallest box that has all places of the file with a value other than zero
   };
   Kind kind = Kind::constant;
-  std::vector<std::pair<float, float>> clip{};  ///< values of each channel are limited to this range first; empty: not
-  Of of = Of::all;                              ///< zscore: the values that count
-  std::pair<double, double> percentiles{};      ///< 0 to 100
+  std::optional<std::pair<float, float>> clip{};  ///< values are limited to this range first
+  float scale = 1, mean = 0, std = 1;
+  Of of = Of::all;                          ///< zscore: the values that count
+  std::pair<double, double> percentiles{};  ///< 0 to 100
   bool clip_to_percentiles = false;
-  bool before_resampling = false;  ///< volumes are scaled before they are resampled, as in nnU-Net
-  bool channel_wise = false;       ///< each channel has its own mean and deviation, or percentiles
   bool operator==(const Scaling&) const = default;
 };
 
@@ -81,11 +80,12 @@ struct Package {
   bool heatmaps = false;                                        ///< of a semantic segmenter: results are their maxima
   std::vector<std::string> value_names;                         ///< of a regressor, in the order of its values
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
-  /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.
-  std::vector<std::pair<float, float>> channels;
-  Scaling scaling{};                   ///< of models of windows
-  std::array<double, 3> spacing_mm{};  ///< of the voxels of volumes (x, y, z); 0: that of the file
-  double mpp = 0;                      ///< of models of windows of RGB: micrometres a pixel; 0: those of the file
+  std::vector<Scaling> channels;  ///< of models of windows; others have scale, mean and std in `input`
+  /// Each channel has its own statistics; false: all channels, which are scaled alike, have one.
+  bool channel_wise = false;
+  bool scaled_before_resampling = false;  ///< volumes are scaled before they are resampled, as in nnU-Net
+  std::array<double, 3> spacing_mm{};     ///< of the voxels of volumes (x, y, z); 0: that of the file
+  double mpp = 0;                         ///< of models of windows of RGB: micrometres a pixel; 0: those of the file
   std::string orientation;         ///< of models of volumes: where x, y and z go, such as RAS; empty: as in the file
   std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
   int max_batch = 1;               ///< maximum of pictures in one call

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <ranges>
+#include <span>
 #include <stdexcept>
 
 #include "gpu/ops/finish_rows.hpp"
@@ -37,18 +38,15 @@ std::string resize_text(const InputSpec& input) {
   return filter;
 }
 
-std::string scaling_text(const Package& package) {
-  const Scaling& scaling = package.scaling;
-  const std::string each = scaling.channel_wise ? " of each channel" : "";
+/// The scaling of channels that differ in mean and deviation at most.
+std::string scaling_text(std::span<const Scaling> channels, bool channel_wise) {
+  const Scaling& scaling = channels.front();
+  const std::string each = channel_wise ? " of each channel" : "";
   if (scaling.kind == Scaling::Kind::percentiles)
     return fmt::format("percentiles {} and {}{} to 0 and 1{}", scaling.percentiles.first, scaling.percentiles.second,
                        each, scaling.clip_to_percentiles ? ", clipped" : "");
-  std::string clip;
-  for (const auto& range : scaling.clip) {
-    if (clip.empty() || range != scaling.clip.front())
-      clip += fmt::format("{}{} .. {}", clip.empty() ? "clipped to " : " and ", range.first, range.second);
-  }
-  if (!clip.empty()) clip += ", ";
+  const std::string clip =
+      scaling.clip ? fmt::format("clipped to {} .. {}, ", scaling.clip->first, scaling.clip->second) : "";
   if (scaling.kind == Scaling::Kind::zscore)
     return fmt::format(
         "{}z-score of {}{}", clip,
@@ -56,9 +54,23 @@ std::string scaling_text(const Package& package) {
                    "the values in the box of those that are not zero"}[static_cast<std::size_t>(scaling.of)],
         each);
   std::vector<float> means, deviations;
-  for (const auto& [mean, deviation] : package.channels) means.push_back(mean), deviations.push_back(deviation);
-  return fmt::format("{}(v * {} - [{}]) / [{}]", clip, package.input.scale, fmt::join(means, ", "),
+  for (const Scaling& channel : channels) means.push_back(channel.mean), deviations.push_back(channel.std);
+  return fmt::format("{}(v * {} - [{}]) / [{}]", clip, scaling.scale, fmt::join(means, ", "),
                      fmt::join(deviations, ", "));
+}
+
+std::string scaling_text(const Package& package) {
+  const auto alike = [&](Scaling one) {
+    one.mean = package.channels.front().mean;
+    one.std = package.channels.front().std;
+    return one == package.channels.front();
+  };
+  if (std::ranges::all_of(package.channels, alike)) return scaling_text(package.channels, package.channel_wise);
+  std::string text;
+  for (std::size_t i = 0; i < package.channels.size(); ++i)
+    text += fmt::format("{}channel {}: {}", i == 0 ? "" : "; ", i,
+                        scaling_text(std::span(package.channels).subspan(i, 1), false));
+  return text;
 }
 
 std::string volume_text(const Package& package) {

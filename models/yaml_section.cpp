@@ -161,6 +161,19 @@ YamlSection YamlSection::section(const std::string& key) {
   return {value, file_, prefix_ + key + "."};
 }
 
+std::vector<YamlSection> YamlSection::sections(const std::string& key, std::size_t most) {
+  const YAML::Node list = sequence(key, 0, "mappings");
+  if (list.size() > most)
+    fail(key, "expected a list of at most " + std::to_string(most) + " mappings, got " + shown(list));
+  std::vector<YamlSection> all;
+  for (const auto& entry : list) {
+    const std::string at = std::to_string(all.size());
+    if (!entry.IsMap()) fail(key, "entry " + at + ": expected a mapping, got " + shown(entry));
+    all.emplace_back(entry, file_, prefix_ + key + "[" + at + "].");
+  }
+  return all;
+}
+
 std::vector<std::pair<std::string, std::string>> YamlSection::pairs(const std::string& key) {
   const YAML::Node value = required(key, "a mapping");
   if (!value.IsMap() || value.size() == 0) fail(key, "expected a mapping, got " + shown(value));

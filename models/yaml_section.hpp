@@ -39,6 +39,8 @@ class YamlSection {
   std::size_t entries(const std::string& key) const;
   /// A mapping inside this one.
   YamlSection section(const std::string& key);
+  /// The mappings of a list, at least one and at most `most`.
+  std::vector<YamlSection> sections(const std::string& key, std::size_t most);
   /// The pairs of a mapping with free keys, in the file's order; at least one.
   std::vector<std::pair<std::string, std::string>> pairs(const std::string& key);
 

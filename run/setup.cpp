@@ -93,7 +93,7 @@ void set_window_sizes(const Config& config, Packages& packages) {
       for (const ModelUse& use : link.info.models) {
         if (!use.of_windows || use.folder.empty()) continue;
         const InputSpec input = with_window(packages.at(use.folder)->input, window, use.folder);
-        if (compares_values && packages.at(use.folder)->scaling.before_resampling)
+        if (compares_values && packages.at(use.folder)->scaled_before_resampling)
           throw UsageError("tiles.skip_above and tiles.skip_below compare values of the file, but '" + use.folder +
                            "' scales volumes before it resamples them; leave them out");
         if (mirrors_z && input.depth == 0)

@@ -8,12 +8,13 @@
 
 namespace millrace {
 
-/// Sets the members of `source` by which values become the input of the model: constants of the package, or statistics
-/// of the frame's whole picture or volume. Millrace computes them in float64, and finds percentiles exactly.
+/// Sets `source.scaling`, by which values become the input of the model: constants of the package, or statistics of the
+/// frame's whole picture or volume. Millrace computes them in float64, and finds percentiles exactly.
 /// A file that is read in parts is read once more for a mean, twice more for percentiles; `frame.region` is then new.
 /// If the package scales before volumes are resampled, `frame.region` does so, and windows get its values as they are.
 /// A model with one channel takes the first one of the picture. Needs `source.reversed`.
-/// Throws PictureError: non_finite for a value that is not finite, and all faults of reading.
+/// Throws PictureError: non_finite for a value that is not finite in a channel with statistics, and all faults of
+/// reading.
 void set_scaling(const Package& package, Frame& frame, WindowSource& source);
 
 /// Bytes that set_scaling() needs for an item with so many values in a row, of all its channels.

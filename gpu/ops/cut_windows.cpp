@@ -20,24 +20,20 @@ void look_up(const std::uint8_t* from, int step, const float* table, int count, 
   for (int i = 0; i < count; ++i) to[i] = table[from[static_cast<std::ptrdiff_t>(i) * step]];
 }
 
-MILLRACE_CLONES void scale_all(const float* from, int step, const WindowSource& source, std::size_t plane, int count,
-                               float* to) {
-  const float scale = source.scale, mean = source.mean[plane], std = source.std[plane], low = source.low[plane],
-              high = source.high[plane];
-  const bool zero_stays = source.zero_stays;
-  for (int i = 0; i < count; ++i)
-    to[i] = scaled(from[static_cast<std::ptrdiff_t>(i) * step], scale, mean, std, low, high, zero_stays);
+MILLRACE_CLONES void scale_all(const float* from, int step, const PlaneScaling& scaling, int count, float* to) {
+  const PlaneScaling by = scaling;  // a copy, which writes to `to` cannot change, so that the loop is vectorised
+  for (int i = 0; i < count; ++i) to[i] = scaled(from[static_cast<std::ptrdiff_t>(i) * step], by);
 }
 
 /// One plane of a window with rows first. Places outside of the item and in holes are zeros.
 void cut_plane(const WindowSource& source, const Extent& start, const Extent& roi, int plane, float* to) {
-  const auto p = static_cast<std::size_t>(plane);
+  const PlaneScaling& scaling = source.scaling[static_cast<std::size_t>(plane)];
   const int channel = source.reversed ? source.channels - 1 - plane : plane;
   std::array<float, 256> table{};
   if (source.type == DType::u8) {
     std::array<float, 256> values{};
     std::iota(values.begin(), values.end(), 0.0F);
-    scale_all(values.data(), 1, source, p, static_cast<int>(values.size()), table.data());
+    scale_all(values.data(), 1, scaling, static_cast<int>(values.size()), table.data());
   }
   const Extent& item = source.item;
   const int first = start.columns - source.before.columns;
@@ -60,7 +56,7 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
         look_up(static_cast<const std::uint8_t*>(source.values) + at, source.channels, table.data(), end - begin,
                 to + begin);
       } else {
-        scale_all(static_cast<const float*>(source.values) + at, source.channels, source, p, end - begin, to + begin);
+        scale_all(static_cast<const float*>(source.values) + at, source.channels, scaling, end - begin, to + begin);
       }
       for (const Hole& hole : std::span(source.holes, static_cast<std::size_t>(source.hole_count))) {
         if (r < hole.first_row || r >= hole.end_row) continue;

@@ -16,11 +16,12 @@ namespace millrace {
 class Device;
 class Stream;
 
-constexpr std::array<float, max_channels> filled(float value) {
-  std::array<float, max_channels> values{};
-  for (float& one : values) one = value;
-  return values;
-}
+/// A value of a plane is first limited to [low, high]. Then v becomes (v * scale - mean) / std. NaN stays NaN.
+struct PlaneScaling {
+  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+  float scale = 1, mean = 0, std = 1;
+  bool zero_stays = false;  ///< a value that is 0 after it was limited becomes 0
+};
 
 /// Values of a picture or volume in a device's memory: [row][line][column][channel], without gaps, u8 or f32.
 /// The memory holds `ring` rows. Row r of the item is at r % ring, so it can hold the last rows of a large item.
@@ -28,17 +29,12 @@ struct WindowSource {
   const void* values = nullptr;
   DType type = DType::u8;
   int channels = 3;
-  Extent item;            ///< size of the whole picture or volume
-  Extent before;          ///< WindowGrid::before
-  int ring = 1;           ///< at least the rows that windows of one call touch
-  bool reversed = false;  ///< plane 0 of the input is the last channel: BGR from RGB
-  /// A value of plane p is first limited to [low[p], high[p]]. Then v becomes (v * scale - mean[p]) / std[p].
-  /// NaN stays NaN. Padding is 0 after that.
-  float scale = 1;
-  bool zero_stays = false;  ///< a value that is 0 after it was limited becomes 0
-  std::array<float, max_channels> mean{}, std{}, low = filled(-std::numeric_limits<float>::infinity()),
-                                                 high = filled(std::numeric_limits<float>::infinity());
-  const Hole* holes = nullptr;  ///< of a picture, in host memory: they are cut like padding
+  Extent item;                                       ///< size of the whole picture or volume
+  Extent before;                                     ///< WindowGrid::before
+  int ring = 1;                                      ///< at least the rows that windows of one call touch
+  bool reversed = false;                             ///< plane 0 of the input is the last channel: BGR from RGB
+  std::array<PlaneScaling, max_channels> scaling{};  ///< of each plane. Padding is 0 after it
+  const Hole* holes = nullptr;                       ///< of a picture, in host memory: they are cut like padding
   int hole_count = 0;
 };
 
@@ -74,11 +70,10 @@ struct CutWindowsJob {
 };
 
 /// What becomes of a value of a plane.
-MILLRACE_DEVICE inline float scaled(float value, float scale, float mean, float std, float low, float high,
-                                    bool zero_stays) {
-  const float raised = low > value ? low : value, limited = high < raised ? high : raised;
-  const float result = (limited * scale - mean) / std;
-  const bool keeps_zero = zero_stays & (limited == 0);  // without a branch, so that the host's loop is vectorised
+MILLRACE_DEVICE inline float scaled(float value, const PlaneScaling& by) {
+  const float raised = by.low > value ? by.low : value, limited = by.high < raised ? by.high : raised;
+  const float result = (limited * by.scale - by.mean) / by.std;
+  const bool keeps_zero = by.zero_stays & (limited == 0);  // without a branch, so that the host's loop is vectorised
   return keeps_zero ? 0 : result;
 }
 
@@ -98,8 +93,7 @@ MILLRACE_DEVICE inline float window_value(const WindowSource& source, const Exte
       ((static_cast<std::int64_t>(r % source.ring) * item.lines + l) * item.columns + c) * source.channels + channel;
   const float value = source.type == DType::u8 ? static_cast<float>(static_cast<const std::uint8_t*>(source.values)[at])
                                                : static_cast<const float*>(source.values)[at];
-  const auto p = static_cast<std::size_t>(plane);
-  return scaled(value, source.scale, source.mean[p], source.std[p], source.low[p], source.high[p], source.zero_stays);
+  return scaled(value, source.scaling[static_cast<std::size_t>(plane)]);
 }
 
 namespace cut_windows_kernel {

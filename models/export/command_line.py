@@ -10,7 +10,7 @@ import sys
 INTERNAL, USAGE, SOME_FAILED, MODEL, STORAGE, TERMINATED = 1, 2, 3, 5, 6, 143
 
 # Options of add_options() that only semantic segmenters take.
-SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "mpp", "activation", "heatmaps", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "mpp", "activation", "heatmaps", "threshold", "colour", "channels", "channel", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
 
 
 def end(code, text, name="export"):
@@ -76,10 +76,11 @@ def add_options(parser):
     parser.add_argument("--threshold", metavar="X", type=float, help="semantic: with sigmoid or none, values above it belong to the class; default for one channel: 0.5")
     parser.add_argument("--colour", metavar="rgb|bgr", choices=("rgb", "bgr"), help="with --task: order of the channels; default: rgb")
     parser.add_argument("--channels", metavar="N", type=int, help="semantic: pictures have N channels with the values of the file, a volume has N volumes of a NIfTI; default: RGB of 8 bits, one volume")
+    parser.add_argument("--channel", metavar="KEY=VALUE", nargs="+", action="append", help="semantic: once for each channel of the file that is scaled in its own way: clip=LOW,HIGH scale=X mean=X std=X, zscore=WORD or percentiles=X,X clip_to_percentiles=yes; default: scale=1 mean=0 std=1")
     parser.add_argument("--scale", metavar="X", type=float, help="with --task: a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1; for pictures with --channels there is none")
     parser.add_argument("--mean", metavar="X", type=float, nargs="+", help="with --task: one number, or one for each channel; default: 0")
     parser.add_argument("--std", metavar="X", type=float, nargs="+", help="with --task: one number, or one for each channel; default: 1")
-    parser.add_argument("--clip", metavar="X", type=float, nargs="+", help="semantic: lowest and highest value, or two for each channel; others are limited to them first")
+    parser.add_argument("--clip", metavar="X", type=float, nargs=2, help="semantic: lowest and highest value; others are limited to them first")
     parser.add_argument("--zscore", metavar="WORD", choices=("all", "nonzero", "nonzero_box"), help="semantic: in place of scale, mean and std: the mean and deviation of the item's own values, of those that are not zero, or of those in their box")
     parser.add_argument("--percentiles", metavar="X", type=float, nargs=2, help="semantic: in place of scale, mean and std: these percentiles of the item's own values become 0 and 1")
     parser.add_argument("--clip-to-percentiles", action="store_true", default=None, help="semantic: with --percentiles, values below and above become 0 and 1")

@@ -53,6 +53,7 @@ def regress(package):
 def semantic(package):
     axes = {"xyz": "WHD", "zyx": "DHW"}.get(package["input"].get("axes"), "HW")
     channels = package["input"].get("channels", 1 if "depth" in package["input"] else 3)
+    channels = len(channels) if isinstance(channels, list) else channels  # a list has the scaling of each channel
     inputs = {"images": tensor("B", channels, *axes, dtype="image")}
     return {"forward": method("window", package["max_batch"], inputs, {"logits": tensor("B", package["output"]["channels"], *axes)})}
 

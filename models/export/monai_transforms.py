@@ -5,6 +5,8 @@ A transform that changes values or places, and that a package cannot express, is
 
 import re
 
+import semantic
+
 # Transforms before the network that change neither values nor places.
 HARMLESS = ("EnsureChannelFirst", "AddChannel", "AsChannelFirst", "EnsureType", "CastToType", "ToTensor", "ToDevice", "Identity", "DeleteItems", "SelectItems", "FlattenSubKeys", "DataStats")
 # Those behind the network that only bring the result back to the file, and write it.
@@ -83,7 +85,7 @@ class Scaling:
     """
 
     def __init__(self, channels):
-        self.mean, self.std, self.clip, self.statistics = [0.0] * channels, [1.0] * channels, None, None
+        self.mean, self.std, self.clip, self.statistics, self.channel_wise = [0.0] * channels, [1.0] * channels, None, None, None
         self.cropped = None  # the transform that cut the item to its foreground
 
     def check(self, transform):
@@ -111,19 +113,20 @@ class Scaling:
     def measure(self, transform, statistics, channel_wise):
         """Scales by statistics of the item. An earlier mean and deviation do not change the result."""
         self.check(transform)
-        if not (channel_wise or self.same()):
+        if not (channel_wise or self.same() and len(set(self.clip or [()])) == 1):
             transform.refuse("takes statistics of channels that were scaled differently, which packages cannot do")
         if self.clip and "percentiles" in statistics:
             transform.refuse("takes percentiles of values that were limited before, which packages cannot do")
-        self.statistics = statistics | {"channel_wise": True if channel_wise and len(self.std) > 1 else None}
+        self.statistics, self.channel_wise = statistics, True if channel_wise and len(self.std) > 1 else None
 
     def plain(self):
         return self.same() and (self.mean[0], self.std[0]) == (0, 1)
 
     def options(self):
-        mean, std, clip = (values[:1] if len(set(values)) == 1 else values for values in (self.mean, self.std, self.clip or [()]))
-        clip = [bound for bounds in clip for bound in bounds] or None
-        return self.statistics | {"clip": clip} if self.statistics else {"clip": clip, "scale": 1, "mean": mean, "std": std}
+        clips = [{"clip": list(bounds)} for bounds in self.clip] if self.clip else [{}] * len(self.std)
+        own = [self.statistics or {"scale": 1, "mean": mean, "std": std} for mean, std in zip(self.mean, self.std)]
+        options = semantic.options_of([clip | keys for clip, keys in zip(clips, own)])
+        return options if "channel" in options else options | {"channel_wise": self.channel_wise}
 
 
 def scale_range(transform, scaling):
@@ -184,7 +187,7 @@ def scale_percentiles(transform, scaling):
 def percentiles(transform, scaling, bounds, clip, channel_wise):
     if scaling.cropped is not None:
         transform.refuse("takes statistics of a volume that was cut to its foreground, which packages cannot do")
-    scaling.measure(transform, {"percentiles": bounds, "clip_to_percentiles": True if clip else None}, channel_wise)
+    scaling.measure(transform, {"percentiles": bounds} | ({"clip_to_percentiles": True} if clip else {}), channel_wise)
 
 
 INTENSITY = {"ScaleIntensityRange": scale_range, "NormalizeIntensity": normalise, "ScaleIntensity": scale, "ScaleIntensityRangePercentiles": scale_percentiles}

@@ -148,24 +148,17 @@ def labels_of(file, dataset):
     return [by_value[value] for value in range(len(labels))]
 
 
-def scaling_of(file, plans, configuration, channels):
-    """Options of the exporter that say what the normalisation of the plan does."""
-    schemes = configuration["normalization_schemes"]
-    if len(set(schemes)) > 1 or len(set(configuration["use_mask_for_norm"])) > 1:
-        raise Refused(f"{file}: has a normalisation of its own for each channel ({', '.join(schemes)}); a package has one for all")
-    scheme, wise = schemes[0], {"channel_wise": True if channels > 1 else None}
+def scaling_of(file, plans, scheme, masked, channel):
+    """The keys of model.yaml that do what the plan does with a channel. `masked`: zeros do not count, and stay."""
     if scheme == "ZScoreNormalization":
-        return {"zscore": "nonzero" if configuration["use_mask_for_norm"][0] else "nonzero_box"} | wise
+        return {"zscore": "nonzero" if masked else "nonzero_box"}
     if scheme == "CTNormalization":
-        known = plans.get("foreground_intensity_properties_per_channel") or plans["foreground_intensity_properties_by_modality"]
-        of = [known[str(channel)] for channel in range(channels)]
-        of = of if any(one != of[0] for one in of) else of[:1]
-        clip = [bound for one in of for bound in (one["percentile_00_5"], one["percentile_99_5"])]
-        return {"clip": clip, "scale": 1, "mean": [one["mean"] for one in of], "std": [max(one["std"], 1e-8) for one in of]}
+        known = (plans.get("foreground_intensity_properties_per_channel") or plans["foreground_intensity_properties_by_modality"])[str(channel)]
+        return {"clip": [known["percentile_00_5"], known["percentile_99_5"]], "scale": 1, "mean": known["mean"], "std": max(known["std"], 1e-8)}
     if scheme == "RescaleTo01Normalization":
-        return {"percentiles": [0, 100]} | wise
+        return {"percentiles": [0, 100]}
     if scheme in ("NoNormalization", "RGBTo01Normalization"):
-        return {"scale": 1 if scheme == "NoNormalization" else 1 / 255}
+        return {"scale": 1 if scheme == "NoNormalization" else 1 / 255, "mean": 0, "std": 1}
     raise Refused(f"{file}: normalises with {scheme}, which packages cannot do")
 
 
@@ -179,8 +172,9 @@ def spacing_of(configuration, axes):
 
 def notes_of(configuration, trained, axes, channels):
     """What nnU-Net does and a run does not, in sentences. `axes` is None for pictures."""
-    if configuration["normalization_schemes"][0] == "ZScoreNormalization":
-        if configuration["use_mask_for_norm"][0]:
+    masks = [masked for scheme, masked in zip(configuration["normalization_schemes"], configuration["use_mask_for_norm"]) if scheme == "ZScoreNormalization"]
+    if masks:
+        if any(masks):
             yield "nnU-Net's mean and deviation are of the inside of the head or body, with its holes. Those of the package are of all values that are not zero"
         if axes:
             yield "nnU-Net first cuts away the outer slices that are zero. The package has the same mean and deviation, but its windows cover the whole volume"
@@ -212,7 +206,10 @@ def read_plan(folder, trained, arguments):
             if axes is None:
                 raise Refused(f"{plans_file}: its network takes the axes in the order {plans['transpose_forward']}; [0, 1, 2] (z, y, x) and [2, 1, 0] are possible")
             sides = [1] * (3 - len(sides)) + sides
-        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "orientation": "RAS" if axes and plans.get("image_reader_writer") == REORIENTED else None, "channels": channels if axes and channels > 1 else None, "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
+        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "orientation": "RAS" if axes and plans.get("image_reader_writer") == REORIENTED else None, "activation": "softmax"}
+        of_channels = [scaling_of(plans_file, plans, configuration["normalization_schemes"][channel], configuration["use_mask_for_norm"][channel], channel) for channel in range(channels)]
+        options |= {"channels": channels} if axes and channels > 1 else {}
+        options |= semantic.options_of(of_channels)
         for name, value in options.items():
             setattr(arguments, name, value)
         return configuration, channels, labels_of(dataset_file, dataset), list(notes_of(configuration, trained, axes, channels))

@@ -1,7 +1,8 @@
 """Makes a package from a semantic segmenter in TorchScript, for export.py. It gives logits or probabilities for each pixel or voxel.
 
-`forward` of the file takes windows of pictures [B, 3, height, width], or [B, N, height, width] with --channels N. It
-returns [B, channels, height, width]. For volumes, it takes [B, 1, x, y, z] or [B, 1, z, y, x]. If it returns a list, a tuple or a dictionary, the package takes the first tensor.
+`forward` of the file takes windows of pictures [B, 3, height, width], or [B, N, height, width] with --channels N, or with
+--channel for each of N channels. It returns [B, channels, height, width]. For volumes, it takes [B, 1, x, y, z] or
+[B, 1, z, y, x]. If it returns a list, a tuple or a dictionary, the package takes the first tensor.
 
 Several files, or one that returns [members, B, channels, ...], are an ensemble. The package has one network, which returns
 the mean of its members. So a run treats an ensemble as it treats any other model.
@@ -17,6 +18,8 @@ from package import Differs, Refused, compare, original_of, read_names, write_pa
 MAX_BATCH = 64
 MAX_CHANNELS = 254
 MAX_INPUT_CHANNELS = 16
+# Keys of --channel and their words; the others have numbers.
+OF_CHANNEL = {"clip": (), "scale": (), "mean": (), "std": (), "zscore": ("all", "nonzero", "nonzero_box"), "percentiles": (), "clip_to_percentiles": ("yes", "no")}
 KEYS = ("out", "logits")  # of the tensor in an output that is a dictionary: torchvision's, and that of others
 ALONE_BOUND = 1e-3  # largest difference of a window alone, as a share of the deviation; deepbet's nets have 4.2e-4
 
@@ -127,7 +130,7 @@ def for_channels(name, values, channels):
 
 def channels_of(arguments, sides):
     """How many channels a window has."""
-    return arguments.channels or (1 if len(sides) == 3 else 3)
+    return len(arguments.channel or ()) or arguments.channels or (1 if len(sides) == 3 else 3)
 
 
 def input_of(arguments, sides):
@@ -138,10 +141,12 @@ def input_of(arguments, sides):
     if arguments.mpp is not None:
         if volumes:
             raise Refused("--mpp is for pictures; leave it out, and use --spacing for volumes")
-        if arguments.channels is not None:
-            raise Refused("--mpp has no meaning with --channels, because only RGB of 8 bits is resampled; leave one of them out")
+        if arguments.channels is not None or arguments.channel is not None:
+            raise Refused("--mpp has no meaning with --channels and --channel, because only RGB of 8 bits is resampled; leave it out")
         if not 0 < arguments.mpp <= 1000:
             raise Refused(f"--mpp {arguments.mpp:g}: takes micrometres above 0, and up to 1000")
+    if arguments.channel is not None:
+        check_list(arguments)
     if arguments.channels is not None:
         check_channels(arguments, volumes)
     axes = arguments.axes or "xyz"
@@ -149,10 +154,14 @@ def input_of(arguments, sides):
     if volumes:
         section = dict(zip(names, sides)) | {"axes": axes} | ({"orientation": arguments.orientation} if arguments.orientation else {}) | ({"spacing": arguments.spacing} if arguments.spacing else {})
         section |= {"scaled": "before_resampling"} if arguments.scale_first else {}
-        section |= {"channels": arguments.channels} if channels_of(arguments, sides) > 1 else {}
+        section |= {"channels": arguments.channels} if channels_of(arguments, sides) > 1 and arguments.channel is None else {}
+    elif arguments.channel is not None:
+        section = {"width": sides[1], "height": sides[0]}
     else:
         kind = {"colour": arguments.colour or "rgb"} if arguments.channels is None else {"channels": arguments.channels}
         section = {"width": sides[1], "height": sides[0]} | kind | ({"mpp": arguments.mpp} if arguments.mpp else {})
+    if arguments.channel is not None:
+        return section | {"channels": [channel_of(index, words) for index, words in enumerate(arguments.channel)]}
     return section | scaling_of(arguments, sides)
 
 
@@ -165,12 +174,83 @@ def check_channels(arguments, volumes):
         raise Refused("--channels needs --scale, --zscore or --percentiles, since values are those of the file; for 8 bits, --scale 0.00392156862745098 gives 0 to 1")
 
 
-def check_clip(clip, channels):
-    words = " ".join(f"{bound:g}" for bound in clip)
-    if len(clip) not in (2, 2 * channels):
-        raise Refused(f"--clip {words}: takes two numbers{f', or {2 * channels} for {channels} channels' if channels > 1 else ''}")
-    if not all(low < high for low, high in zip(clip[::2], clip[1::2])):
-        raise Refused(f"--clip {words}: the first number must be below the second one")
+def check_list(arguments):
+    for name in ("colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise"):
+        if getattr(arguments, name) is not None:
+            raise Refused(f"--{name.replace('_', '-')} is for all channels, and --channel for one; leave one of them out")
+    if len(arguments.channel) > MAX_INPUT_CHANNELS:
+        raise Refused(f"--channel comes {len(arguments.channel)} times; at most {MAX_INPUT_CHANNELS} channels are possible")
+
+
+def channel_of(index, words):
+    """The keys of model.yaml for one channel, of words KEY=VALUE."""
+    given = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in OF_CHANNEL or not value:
+            raise Refused(f"--channel {word}: takes KEY=VALUE with the keys {', '.join(OF_CHANNEL)}, such as clip=-1000,1000")
+        if key in given:
+            raise Refused(f"--channel {word}: channel {index} has {key} twice; leave one of them out")
+        given[key] = value_of(word, key, value)
+    of_item = [key for key in ("zscore", "percentiles") if key in given]
+    excluded = ("scale", "mean", "std", *of_item[1:], *(("clip",) if "percentiles" in of_item else ())) if of_item else ()
+    for key in excluded:
+        if key in given:
+            raise Refused(f"--channel {' '.join(words)}: {key} has no meaning with {of_item[0]}; leave one of them out")
+    if "clip_to_percentiles" in given and "percentiles" not in given:
+        raise Refused(f"--channel {' '.join(words)}: clip_to_percentiles needs percentiles, such as percentiles=0.5,99.5")
+    if "percentiles" in given:
+        return {"clip_to_percentiles": False} | given
+    return given if of_item else {"scale": 1.0, "mean": 0.0, "std": 1.0} | given
+
+
+def value_of(word, key, value):
+    """The value of a key of one channel."""
+    if known := OF_CHANNEL[key]:
+        if value not in known:
+            raise Refused(f"--channel {word}: takes {', '.join(known)}")
+        return {"yes": True, "no": False}.get(value, value)
+    count = 2 if key in ("clip", "percentiles") else 1
+    try:
+        numbers = [float(number) for number in value.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count or not all(map(math.isfinite, numbers)):
+        raise Refused(f"--channel {word}: takes {'two numbers with a comma between them' if count == 2 else 'a number'}")
+    if key == "std" and numbers[0] <= 0:
+        raise Refused(f"--channel {word}: takes a number above 0")
+    if key == "clip":
+        check_clip(f"--channel {word}", numbers)
+    if key == "percentiles":
+        check_percentiles(f"--channel {word}", numbers)
+    return numbers if count == 2 else numbers[0]
+
+
+def check_clip(option, clip):
+    if not clip[0] < clip[1]:
+        raise Refused(f"{option}: the first number must be below the second one")
+
+
+def check_percentiles(option, percentiles):
+    if not 0 <= percentiles[0] < percentiles[1] <= 100:
+        raise Refused(f"{option}: takes two numbers from 0 to 100, the lower one first")
+
+
+def options_of(channels):
+    """The options for channels with these keys of model.yaml: --channel for each, or options for all if only mean and std differ."""
+    first, *others = ({key: value for key, value in keys.items() if key not in ("mean", "std")} for keys in channels)
+    if any(other != first for other in others):
+        return {"channels": None, "channel": [[f"{key}={word_of(value)}" for key, value in keys.items()] for keys in channels]}
+    if "scale" in first:
+        numbers = {name: [keys[name] for keys in channels] for name in ("mean", "std")}
+        return first | {name: values[:1] if len(set(values)) == 1 else values for name, values in numbers.items()}
+    return first | ({"channel_wise": True} if others else {})
+
+
+def word_of(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(repr, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def scaling_of(arguments, sides):
@@ -191,9 +271,9 @@ def scaling_of(arguments, sides):
     if arguments.channel_wise and (alone or not of_item):
         raise Refused("--channel-wise is for several channels, with --zscore or --percentiles; leave it out")
     if clip is not None:
-        check_clip(clip, channels_of(arguments, sides))
-    if percentiles is not None and not 0 <= percentiles[0] < percentiles[1] <= 100:
-        raise Refused(f"--percentiles {percentiles[0]:g} {percentiles[1]:g}: takes two numbers from 0 to 100, the lower one first")
+        check_clip(f"--clip {clip[0]:g} {clip[1]:g}", clip)
+    if percentiles is not None:
+        check_percentiles(f"--percentiles {percentiles[0]:g} {percentiles[1]:g}", percentiles)
     keys = {"clip": clip} if clip is not None else {}
     if of_item:
         keys |= {"zscore": zscore} if zscore is not None else {"percentiles": percentiles, "clip_to_percentiles": bool(arguments.clip_to_percentiles)}

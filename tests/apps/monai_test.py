@@ -196,8 +196,8 @@ class Runs(Case):
         bundle = self.write_bundle(config, net, 3, {"0": "tool"}, name="endoscopy")
         done = self.convert(bundle)
         written = self.written(bundle.with_suffix(".pkg"))
-        self.assertEqual((written["input"]["width"], written["input"]["height"], written["input"]["colour"]), (32, 48, "rgb"))
-        self.assertEqual(len(written["input"]["clip"]), 6)  # a range for each channel
+        self.assertEqual((written["input"]["width"], written["input"]["height"]), (32, 48))
+        self.assertEqual([set(channel) for channel in written["input"]["channels"]], [{"clip", "scale", "mean", "std"}] * 3)  # a range for each channel
         self.assertEqual((written["classes"], written["output"]), (["tool"], {"channels": 1, "activation": "sigmoid", "threshold": 0.5}))
         self.assertIn("note: MONAI then applies KeepLargestConnectedComponentd to its result, and Millrace does not\n", done.out)
         picture = program.write_picture(self.folder / "a.png", 70, 56)

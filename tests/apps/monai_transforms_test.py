@@ -12,14 +12,17 @@ import torch
 
 import monai_config
 import monai_transforms
+import semantic
 
 
 def scaled(options, values):
     """What docs/packages.md says of these options: values [channel, ...] as the input of a model."""
     values = values.astype(numpy.float64)
+    if options.get("channel"):
+        channels = list_of(options)
+        return numpy.stack([scaled(keys | {"channel_wise": True}, channel[None])[0] for keys, channel in zip(channels, values, strict=True)])
     if options.get("clip"):
-        low, high = numpy.reshape(options["clip"], (-1, 2)).T.reshape(2, -1, *[1] * (values.ndim - 1))
-        values = values.clip(low, high)
+        values = values.clip(*options["clip"])
     if "scale" in options:
         by_channel = (numpy.reshape(options[name], (-1, *[1] * (values.ndim - 1))) for name in ("mean", "std"))
         mean, std = by_channel
@@ -29,11 +32,16 @@ def scaled(options, values):
     return numpy.stack([statistics(options, channel) for channel in values])
 
 
+def list_of(options):
+    """The keys of each channel."""
+    return [semantic.channel_of(index, words) for index, words in enumerate(options["channel"])]
+
+
 def statistics(options, values):
     if "percentiles" in options:
         low, high = numpy.percentile(values, options["percentiles"])
         found = (values - low) / (high - low)
-        return found.clip(0, 1) if options["clip_to_percentiles"] else found
+        return found.clip(0, 1) if options.get("clip_to_percentiles") else found
     counted = values if options["zscore"] == "all" else values[values != 0]
     if options["zscore"] == "nonzero_box":
         counted = values[tuple(slice(axis.min(), axis.max() + 1) for axis in values.nonzero())]
@@ -65,8 +73,8 @@ class Transforms(monai_test.Case):
             ({"clip": None}, [scale(a_min=0, a_max=255, b_min=0, b_max=1), imagenet]),
             ({"clip": [20, 200]}, [scale(a_min=20, a_max=200, b_min=-1, b_max=3, clip=True)]),
             ({"clip": [45, 120]}, [scale(a_min=20, a_max=120, b_min=0, b_max=1, clip=True), scale(a_min=0.25, a_max=1.5, b_min=-2, b_max=2, clip=True)]),
-            ({"clip": [30, 60, 40, 70, 50, 80], "mean": [30, 40, 50], "std": [60]}, [other("NormalizeIntensityd", subtrahend=[30, 40, 50], divisor=[60, 60, 60], channel_wise=True), scale(a_min=0, a_max=0.5, b_min=0, b_max=0.5, clip=True)]),
-            ({"clip": [20, 60, 20, 70, 20, 80], "zscore": "all"}, [scale(a_min=20, a_max=200, b_min=20, b_max=200, clip=True), other("NormalizeIntensityd", subtrahend=[30, 40, 50], divisor=[60, 60, 60], channel_wise=True), scale(a_min=-1, a_max=0.5, b_min=-1, b_max=0.5, clip=True), other("NormalizeIntensityd", channel_wise=True)]),
+            ({"channel": [{"clip": [low, low + 30], "scale": 1, "mean": low, "std": 60} for low in (30, 40, 50)]}, [other("NormalizeIntensityd", subtrahend=[30, 40, 50], divisor=[60, 60, 60], channel_wise=True), scale(a_min=0, a_max=0.5, b_min=0, b_max=0.5, clip=True)]),
+            ({"channel": [{"clip": [20, high], "zscore": "all"} for high in (60, 70, 80)]}, [scale(a_min=20, a_max=200, b_min=20, b_max=200, clip=True), other("NormalizeIntensityd", subtrahend=[30, 40, 50], divisor=[60, 60, 60], channel_wise=True), scale(a_min=-1, a_max=0.5, b_min=-1, b_max=0.5, clip=True), other("NormalizeIntensityd", channel_wise=True)]),
             ({"clip": None, "mean": [30], "std": [60]}, [scale(a_min=30, a_max=90)]),
             ({"mean": [0], "std": [2]}, [other("ScaleIntensityd", minv=None, maxv=None, factor=-0.5)]),
             ({"zscore": "all", "channel_wise": None, "clip": [20, 200]}, [scale(a_min=20, a_max=200, b_min=0, b_max=1, clip=True), other("NormalizeIntensityd")]),
@@ -82,7 +90,7 @@ class Transforms(monai_test.Case):
                 described = {"preprocessing": {"_target_": "Compose", "transforms": transforms}}
                 before = monai_transforms.Before(self.config_of(described), "image", 3, True)
                 options = before.options
-                self.assertEqual({name: options[name] for name in wanted}, wanted)
+                self.assertEqual({name: list_of(options) if name == "channel" else options.get(name) for name in wanted}, wanted)
                 expected = ConfigParser(described).get_parsed_content("preprocessing")({"image": torch.from_numpy(values.copy())})["image"].numpy()
                 found = scaled(options, values)
                 if expected.shape != found.shape:

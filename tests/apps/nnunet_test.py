@@ -279,10 +279,41 @@ class Runs(Case):
         net = reference(made, channels=2, seed=8)
         folder = self.write_model(made, [net], channels=("CT", "PET"))
         self.convert(folder)
+        written = yaml.safe_load((folder.with_suffix(".pkg") / "model.yaml").read_text())
+        self.assertEqual([channel["clip"] for channel in written["input"]["channels"]], [[-180.5, 310.75], [2.5, 40]])
         voxels = numpy.random.default_rng(2).normal((60, 15), (200, 20), (21, 19, 13, 2)).astype(numpy.float32)
         volume = self.folder / "two.nii.gz"
         nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([0.75, 0.8, 2.5, 1])), volume)
         inputs = ((voxels.clip([-180.5, 2.5], [310.75, 40]) - [62.5, 11.5]) / [118.25, 6.25]).astype(numpy.float32).transpose(3, 2, 1, 0).copy()
+        self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs, (8, 12, 16), logits_of(net))
+
+    def test_channels_with_a_scheme_of_their_own(self):
+        import nibabel
+
+        schemes = ["CTNormalization", "ZScoreNormalization", "ZScoreNormalization", "NoNormalization"]
+        made = plan(normalization_schemes=schemes, use_mask_for_norm=[False, False, True, False])
+        net = reference(made, channels=4, seed=8)
+        folder = self.write_model(made, [net], channels=("CT", "T1", "T2", "probability"))
+        done = self.convert(folder)
+        self.assertIn("Those of the package are of all values that are not zero", done.out)
+        written = yaml.safe_load((folder.with_suffix(".pkg") / "model.yaml").read_text())
+        ct = {"clip": [-180.5, 310.75], "scale": 1, "mean": 62.5, "std": 118.25}
+        self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "spacing": [0.75, 0.8, 2.5], "scaled": "before_resampling",
+                                            "channels": [ct, {"zscore": "nonzero_box"}, {"zscore": "nonzero"}, {"scale": 1, "mean": 0, "std": 1}]})  # fmt: skip
+        voxels = numpy.zeros((21, 19, 13, 4), numpy.float32)
+        voxels[3:-2, 2:-4, 1:-3] = numpy.random.default_rng(2).normal((60, 900, 300, 0.5), (400, 50, 90, 0.2), (16, 13, 9, 4))
+        voxels[1, 8, 6, 0] = -700  # nnU-Net's crop keeps this voxel, where the other channels are zero
+        volume = self.folder / "four.nii.gz"
+        nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([0.75, 0.8, 2.5, 1])), volume)
+        values = voxels.astype(numpy.float64)
+        box = values[1:-2, 2:-4, 1:-3, 1]
+        inside = values[..., 2][values[..., 2] != 0]
+        inputs = numpy.stack([
+            (values[..., 0].clip(-180.5, 310.75) - 62.5) / 118.25,
+            (values[..., 1] - box.mean()) / box.std(),
+            numpy.where(values[..., 2] == 0, 0, (values[..., 2] - inside.mean()) / inside.std()),
+            values[..., 3],
+        ]).astype(numpy.float32).transpose(0, 3, 2, 1).copy()  # fmt: skip
         self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs, (8, 12, 16), logits_of(net))
 
     def test_a_network_of_pictures(self):

@@ -47,8 +47,9 @@ class Base(program.Case):
         """The package of a net, by default of the one that returns its input, with these keys of the section `input`."""
         channels = channels or (1 if volumes else 3)
         named = dict(zip(("width", "height", "depth"), sides)) if volumes else {"width": ROI, "height": ROI}
-        of_kind = {"axes": "xyz"} if volumes else {"colour": colour}
+        of_kind = {"axes": "xyz"} if volumes else {} if scaling.startswith("channels:") else {"colour": colour}
         keys = ", ".join(f"{key}: {value}" for key, value in (named | of_kind).items())
+        scaling = scaling.replace("{", "{{").replace("}", "}}")  # write() formats the text once more
         text = YAML.format(sides=keys, scaling=scaling, channels=channels, classes=", ".join(f"class {k}" for k in range(channels)))
         return small_semantic.write(self.folder, f"net-{len(list(self.folder.glob('net-*')))}", net or Same(), text)
 
@@ -88,7 +89,7 @@ def voxels_of(kind):
     return voxels
 
 
-class Volumes(Base):
+class NiftiCase(Base):
     def setUp(self):
         super().setUp()
         program.require_formats()
@@ -109,6 +110,8 @@ class Volumes(Base):
 
         return nibabel.load(path).get_fdata(dtype=numpy.float32).transpose(2, 1, 0)
 
+
+class Volumes(NiftiCase):
     def scalings(self):
         """Keys of the package, what another tool makes of a volume, and the largest difference to that."""
         from monai.transforms import NormalizeIntensity, ScaleIntensityRange, ScaleIntensityRangePercentiles
@@ -247,22 +250,112 @@ class Pictures(Base):
         planes = pixels.astype(numpy.float32).transpose(2, 0, 1)
         low, high = (numpy.array(bounds, numpy.float32)[:, None, None] for bounds in ((20, 0, 30), (90, 40, 31)))  # of the model's channels
         for keys, transform in (
-            ("clip: [20, 90, 0, 40, 30, 31], scale: 1, mean: [1, 2, 3], std: [4, 5, 8]", lambda planes: (planes.clip(low, high) - [[[1]], [[2]], [[3]]]) / [[[4]], [[5]], [[8]]]),
-            ("zscore: all, channel_wise: yes, clip: [20, 90, 0, 40, 30, 31]", lambda planes: NormalizeIntensity(channel_wise=True)(planes.clip(low, high))),
+            ("channels: [{clip: [20, 90], scale: 1, mean: 1, std: 4}, {clip: [0, 40], scale: 1, mean: 2, std: 5}, {clip: [30, 31], scale: 1, mean: 3, std: 8}]",
+             lambda planes: (planes.clip(low, high) - [[[1]], [[2]], [[3]]]) / [[[4]], [[5]], [[8]]]),
+            ("channels: [{zscore: all, clip: [20, 90]}, {zscore: all, clip: [0, 40]}, {zscore: all, clip: [30, 31]}]",
+             lambda planes: NormalizeIntensity(channel_wise=True)(planes.clip(low, high))),
             ("clip: [20, 90], scale: 1, mean: [20, 20, 20], std: [70, 70, 70]", ScaleIntensityRange(20, 90, 0, 1, clip=True)),
             ("zscore: all, channel_wise: no", NormalizeIntensity()),
             ("zscore: all, channel_wise: yes", NormalizeIntensity(channel_wise=True)),
             ("zscore: nonzero, channel_wise: yes", NormalizeIntensity(nonzero=True, channel_wise=True)),
             ("percentiles: [2, 98], clip_to_percentiles: no, channel_wise: no", ScaleIntensityRangePercentiles(2, 98, 0, 1)),
             ("percentiles: [2, 98], clip_to_percentiles: yes, channel_wise: yes", ScaleIntensityRangePercentiles(2, 98, 0, 1, clip=True, channel_wise=True)),
-        ):
-            for colour in ("rgb", "bgr"):
+        ):  # fmt: skip
+            for colour in ("rgb",) if keys.startswith("channels:") else ("rgb", "bgr"):
                 expected = numpy.asarray(transform(planes if colour == "rgb" else planes[::-1].copy())).transpose(1, 2, 0)
                 inputs = self.inputs(self.folder / "in", self.package(keys, volumes=False, colour=colour), "tiled")
                 self.assertEqual(set(inputs), {"a.png", "b.tif"})
                 for name, found in inputs.items():
                     with self.subTest(keys, picture=name, colour=colour):
                         self.assert_same(found, expected, keys, MONAI if keys.startswith("percentiles") else SAME)
+
+
+CHANNELS = (
+    {"clip": (-300, 500), "scale": 0.5, "mean": 40, "std": 200},
+    {"zscore": "nonzero_box"},
+    {"percentiles": (2, 98), "clip_to_percentiles": "yes"},
+    {"zscore": "nonzero", "clip": (-20, 90)},
+    {"percentiles": (5, 90)},
+    {"zscore": "all"},
+)
+MIXED_WORDS = [str(word) for keys in CHANNELS for word in ("--channel", *(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in keys.items()))]
+
+
+def scaled_by(keys, values, box):
+    """What becomes of the values of a channel, in float64. `box` has the slices of the values that are not zero in all channels."""
+    if "clip" in keys:
+        values = values.clip(*keys["clip"])
+    if "scale" in keys:
+        return (values * keys["scale"] - keys["mean"]) / keys["std"]
+    if "percentiles" in keys:
+        low, high = numpy.percentile(values, keys["percentiles"])
+        return ((values.clip(low, high) if "clip_to_percentiles" in keys else values) - low) / (high - low)
+    counted = {"all": values, "nonzero": values[values != 0], "nonzero_box": values[box]}[keys["zscore"]]
+    result = (values - counted.mean()) / counted.std()
+    return numpy.where(values == 0, 0, result) if keys["zscore"] == "nonzero" else result
+
+
+def inputs_of(planes):
+    """The input of a net, of [channel, ...]."""
+    inside = numpy.argwhere((planes != 0).any(0))
+    box = tuple(slice(first, last + 1) for first, last in zip(inside.min(0), inside.max(0)))
+    return numpy.stack([scaled_by(keys, plane.astype(numpy.float64), box) for keys, plane in zip(CHANNELS, planes, strict=True)])
+
+
+class Channels(NiftiCase):
+    """Packages of `millrace model --channel`, whose channels are scaled in different ways, against PyTorch."""
+
+    def convert(self, net, *words):
+        file = self.folder / "net.ts"
+        torch.jit.script(net).save(str(file))
+        done = program.millrace("model", file, "--task", "semantic", "--activation", "none", *words, *MIXED_WORDS)
+        self.assertEqual(done.code, program.OK, done)
+        return self.folder / "net.pkg"
+
+    def compare(self, item, package, recipe, net, inputs):
+        found = numpy.load(self.run_on(item, package, recipe) / f"values/{item.name}.npy")
+        with torch.inference_mode():
+            expected = net(torch.from_numpy(inputs)[None].float())[0].numpy()
+        self.assertLess(abs(inputs).max(), 20)
+        self.assert_same(found, expected.transpose(*range(len(inputs.shape) - 1, 0, -1), 0) if recipe == "volume" else expected.transpose(1, 2, 0), item.name, 1e-5)
+
+    def test_volumes_also_resampled_before_and_after(self):
+        import nibabel
+
+        random = numpy.random.default_rng(11)
+        voxels = numpy.zeros((*SIDES, len(CHANNELS)), numpy.float32)
+        voxels[2:-4, 3:-3, 4:-2] = random.normal(30, 60, (13, 8, 5, len(CHANNELS)))
+        voxels[..., 0] *= 12  # as CT next to MR
+        voxels[1, 5, 6, 0] = -900  # the box has this place, where the other channels are zero
+        voxels[5, 5, 5:7, 1:] = 0
+        file = self.folder / "mixed.nii.gz"
+        nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([1, 1, 2, 1])), file)
+        planes = torch.from_numpy(voxels.transpose(3, 0, 1, 2).astype(numpy.float64))
+        torch.manual_seed(3)
+        net = nn.Sequential(nn.Conv3d(len(CHANNELS), 5, 3, padding=1), nn.ReLU(), nn.Conv3d(5, 2, 3, padding=1)).eval()
+
+        def resampled(values):
+            return nn.functional.interpolate(values[None], size=(SIDES[0], SIDES[1], 2 * SIDES[2]), mode="trilinear", align_corners=False)[0]
+
+        self.compare(file, self.convert(net, "--roi", *SIDES), "volume", net, inputs_of(planes.numpy()))
+        words = ("--roi", SIDES[0], SIDES[1], 2 * SIDES[2], "--spacing", 1, 1, 1)
+        self.compare(file, self.convert(net, *words), "volume", net, inputs_of(resampled(planes).numpy()))
+        before = resampled(torch.from_numpy(inputs_of(planes.numpy()))).numpy()
+        self.compare(file, self.convert(net, *words, "--scale-first"), "volume", net, before)
+
+    def test_pictures_of_8_bits_and_of_real_numbers(self):
+        import tifffile
+
+        random = numpy.random.default_rng(12)
+        pixels = (random.gamma(2, 20, (17, 21, len(CHANNELS)))).clip(0, 255).astype(numpy.float32)
+        pixels[:3] = 0
+        torch.manual_seed(4)
+        net = nn.Sequential(nn.Conv2d(len(CHANNELS), 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 2, 3, padding=1)).eval()
+        package = self.convert(net, "--roi", 17, 21)
+        for values in (pixels.astype(numpy.uint8), (pixels * 3 - 60 * (pixels > 0)).astype(numpy.float32)):
+            file = self.folder / f"{values.dtype}.tif"
+            tifffile.imwrite(file, values, photometric="minisblack", planarconfig="contig")
+            self.compare(file, package, "tiled", net, inputs_of(values.transpose(2, 0, 1)))
 
 
 class Convert(Base):
@@ -279,8 +372,12 @@ class Convert(Base):
         for words, keys, says in (
             (("--roi", 8, 8, 8, "--clip", -1004, 1588, "--mean", 50, "--std", 141), {"clip": [-1004, 1588], "scale": 1, "mean": [50], "std": [141]},
              "clipped to -1004 .. 1588, (v * 1 - [50]) / [141]"),
-            (("--roi", 8, "--clip", 0, 10, 20, 30, 40.5, 50), {"clip": [0, 10, 20, 30, 40.5, 50], "scale": 1 / 255, "mean": [0] * 3, "std": [1] * 3},
-             "clipped to 0 .. 10 and 20 .. 30 and 40.5 .. 50, (v * 0.003921569 - [0, 0, 0]) / [1, 1, 1]"),
+            (("--roi", 8, "--channel", "clip=0,10", "--channel", "scale=0.5", "mean=2", "std=3", "--channel", "clip=40.5,50"),
+             {"channels": [{"scale": 1, "mean": 0, "std": 1, "clip": [0, 10]}, {"scale": 0.5, "mean": 2, "std": 3}, {"scale": 1, "mean": 0, "std": 1, "clip": [40.5, 50]}]},
+             "channel 0: clipped to 0 .. 10, (v * 1 - [0]) / [1]; channel 1: (v * 0.5 - [2]) / [3]; channel 2: clipped to 40.5 .. 50, (v * 1 - [0]) / [1]"),
+            (("--roi", 8, 8, 8, "--channel", "zscore=nonzero", "clip=-3,3", "--channel", "percentiles=0.5,99.5", "clip_to_percentiles=yes", "--channel", "percentiles=0,100"),
+             {"channels": [{"zscore": "nonzero", "clip": [-3, 3]}, {"clip_to_percentiles": True, "percentiles": [0.5, 99.5]}, {"clip_to_percentiles": False, "percentiles": [0, 100]}]},
+             "channel 0: clipped to -3 .. 3, z-score of the values that are not zero; channel 1: percentiles 0.5 and 99.5 to 0 and 1, clipped; channel 2: percentiles 0 and 100 to 0 and 1"),
             (("--roi", 8, 8, 8, "--zscore", "nonzero_box"), {"zscore": "nonzero_box"}, "z-score of the values in the box of those that are not zero"),
             (("--roi", 8, "--zscore", "all", "--channel-wise"), {"zscore": "all", "channel_wise": True}, "z-score of all values of each channel"),
             (("--roi", 8, "--percentiles", 0.5, 99.5, "--clip-to-percentiles"), {"percentiles": [0.5, 99.5], "clip_to_percentiles": True, "channel_wise": False},
@@ -301,9 +398,26 @@ class Convert(Base):
             ("--clip has no meaning with --percentiles; leave it out, or use --clip-to-percentiles", "--percentiles", 1, 99, "--clip", 0, 1),
             ("--channel-wise is for several channels, with --zscore or --percentiles; leave it out", "--channel-wise"),
             ("--clip 3 3: the first number must be below the second one", "--clip", 3, 3),
-            ("--clip 0 1 0 1: takes two numbers, or 6 for 3 channels", "--clip", 0, 1, 0, 1),
-            ("--clip 0 1 0 1 5 4: the first number must be below the second one", "--clip", 0, 1, 0, 1, 5, 4),
             ("--percentiles 99 1: takes two numbers from 0 to 100, the lower one first", "--percentiles", 99, 1),
+            ("--channels is for all channels, and --channel for one; leave one of them out", "--channel", "scale=1", "--channels", 3),
+            ("--clip-to-percentiles is for all channels, and --channel for one", "--channel", "scale=1", "--clip-to-percentiles"),
+            ("--colour is for all channels, and --channel for one", "--channel", "scale=1", "--colour", "rgb"),
+            ("--channel comes 17 times; at most 16 channels are possible", *("--channel", "scale=1") * 17),
+            ("--channel clip: takes KEY=VALUE with the keys clip, scale, mean, std, zscore, percentiles, clip_to_percentiles, such as clip=-1000,1000", "--channel", "clip"),
+            ("--channel channel_wise=yes: takes KEY=VALUE", "--channel", "channel_wise=yes"),
+            ("--channel mean=2: channel 1 has mean twice; leave one of them out", "--channel", "scale=1", "--channel", "mean=1", "mean=2"),
+            ("--channel zscore=none: takes all, nonzero, nonzero_box", "--channel", "zscore=none"),
+            ("--channel clip=1: takes two numbers with a comma between them", "--channel", "clip=1"),
+            ("--channel clip=2,2: the first number must be below the second one", "--channel", "clip=2,2"),
+            ("--channel scale=1,2: takes a number", "--channel", "scale=1,2"),
+            ("--channel scale=nan: takes a number", "--channel", "scale=nan"),
+            ("--channel std=0: takes a number above 0", "--channel", "std=0"),
+            ("--channel percentiles=5,101: takes two numbers from 0 to 100, the lower one first", "--channel", "percentiles=5,101"),
+            ("--channel clip_to_percentiles=maybe: takes yes, no", "--channel", "clip_to_percentiles=maybe"),
+            ("--channel scale=1 zscore=all: scale has no meaning with zscore; leave one of them out", "--channel", "scale=1", "zscore=all"),
+            ("percentiles has no meaning with zscore; leave one of them out", "--channel", "percentiles=1,99", "zscore=all"),
+            ("clip has no meaning with percentiles; leave one of them out", "--channel", "percentiles=1,99", "clip=0,1"),
+            ("clip_to_percentiles needs percentiles, such as percentiles=0.5,99.5", "--channel", "clip_to_percentiles=yes"),
         ):
             done = self.convert("--roi", 8, *words)
             self.assertEqual(done.code, program.ENVIRONMENT, done)

@@ -315,7 +315,8 @@ class AskedMicrometres(Base):
         self.export("--mpp", 1.3)
         self.assertEqual(sorted((self.folder / "same.pkg/model.yaml").read_text().splitlines()), sorted(asked.splitlines()))
         for words, text in ((("--mpp", 0), "--mpp 0: takes micrometres above 0, and up to 1000"),
-                            (("--mpp", 1, "--channels", 3), "--mpp has no meaning with --channels, because only RGB of 8 bits is resampled"),
+                            (("--mpp", 1, "--channels", 3), "--mpp has no meaning with --channels and --channel, because only RGB of 8 bits is resampled"),
+                            (("--mpp", 1, "--channel", "scale=1"), "--mpp has no meaning with --channels and --channel"),
                             (("--mpp", 1, "--roi", 8, 8, 8), "--mpp is for pictures; leave it out, and use --spacing for volumes")):
             with self.subTest(words=words):
                 done = program.millrace("model", self.folder / "same.ts", "--task", "semantic", "--roi", ROI, "--out", self.folder / "other", *words)

@@ -22,9 +22,8 @@ inline std::string error_of(const std::filesystem::path& folder) {
 
 /// A mistake in a model.yaml: this text in place of that one, and parts of the message.
 struct Wrong {
-  const char* from;
-  const char* to;
-  std::vector<const char*> says;
+  std::string from, to;
+  std::vector<std::string> says;
 };
 
 inline void check_table(const std::string& yaml, const std::vector<Wrong>& table) {
@@ -35,7 +34,7 @@ inline void check_table(const std::string& yaml, const std::vector<Wrong>& table
     const std::string error = error_of(folder.path());
     CAPTURE(error);
     CHECK(error.find((folder.path() / "model.yaml").string()) == 0);
-    for (const char* part : wrong.says) CHECK(error.find(part) != std::string::npos);
+    for (const std::string& part : wrong.says) CHECK(error.find(part) != std::string::npos);
   }
 }
 

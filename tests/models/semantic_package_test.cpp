@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tests/models/package_checks.hpp"
 
@@ -65,7 +68,7 @@ TEST_CASE("a model may take the channels of the file") {
     const Package package = read_package(folder.path());
     CHECK(package.input.keeps_values);
     CHECK(package.channels.size() == static_cast<std::size_t>(count));
-    CHECK(package.channels.back().first == doctest::Approx(count == 1 ? 7 : count));
+    CHECK(package.channels.back().mean == doctest::Approx(count == 1 ? 7 : count));
     CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, count, 48, 64});
     CHECK(describe(package).find(text) != std::string::npos);
   }
@@ -90,7 +93,7 @@ TEST_CASE("windows of volumes have three sides, in the order of the model's axes
                            "mean: [0, 0, 0], std: [1, 1, 1]", "mean: [0.5], std: [2]"));
     const Package package = read_package(folder.path());
     CHECK(package.input.columns_first == columns_first);
-    CHECK(package.channels == std::vector<std::pair<float, float>>{{0.5F, 2.0F}});
+    CHECK(package.channels == std::vector<Scaling>{{.mean = 0.5F, .std = 2.0F}});
     CHECK(inputs_of(package, "forward", {5, 0})[0].shape ==
           (columns_first ? std::vector<std::int64_t>{5, 1, 64, 48, 32} : std::vector<std::int64_t>{5, 1, 32, 48, 64}));
     CHECK(describe(package).find(columns_first ? "64 x 48 x 32 volumes as [x, y, z]"
@@ -106,7 +109,7 @@ TEST_CASE("volumes may have several channels and an orientation") {
                         "height: 48, depth: 32, axes: zyx, channels: 2, orientation: LPS, spacing: [1, 0, 2.5]"),
                "mean: [0, 0, 0], std: [1, 1, 1]", "mean: [0.5, 7], std: [2, 3]"));
   const Package package = read_package(folder.path());
-  CHECK(package.channels == std::vector<std::pair<float, float>>{{0.5F, 2.0F}, {7.0F, 3.0F}});
+  CHECK(package.channels == std::vector<Scaling>{{.mean = 0.5F, .std = 2.0F}, {.mean = 7.0F, .std = 3.0F}});
   CHECK(package.orientation == "LPS");
   CHECK(package.spacing_mm == std::array{1.0, 0.0, 2.5});
   CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 2, 32, 48, 64});
@@ -154,8 +157,7 @@ TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
                    "percentiles: [5, 95], clip_to_percentiles: no, channel_wise: no, clip: [0, 1]",
                    {"input.clip", "use clip_to_percentiles"}},
                   {"scale: 1.0", "scale: 1.0, clip: [2, 2]", {"input.clip", "the lower one first"}},
-                  {"scale: 1.0", "scale: 1.0, clip: [0, 1, 0, 1]", {"input.clip", "expected a list of 6 numbers"}},
-                  {"scale: 1.0", "scale: 1.0, clip: [0, 1, 0, 1, 5, 4]", {"input.clip", "the lower one first"}},
+                  {"scale: 1.0", "scale: 1.0, clip: [0, 1, 0, 1]", {"input.clip", "expected a list of 2 numbers"}},
                   {"scale: 1.0", "scale: 1.0, channel_wise: no", {"input.channel_wise", "without zscore"}},
                   {"scale: 1.0", "scale: 1.0, clip_to_percentiles: no", {"clip_to_percentiles", "without percentiles"}},
                   {"colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]",
@@ -170,29 +172,101 @@ TEST_CASE("the scalings of a package are read and described") {
     write_package(folder.path(), replaced(semantic_yaml(), from, to));
     return read_package(folder.path());
   };
+  const auto three = [](const Scaling& scaling) { return std::vector<Scaling>(3, scaling); };
   const Package plain = read("scale: 1.0", "scale: 1.0");
-  CHECK(plain.scaling == Scaling{});
-  const Package clipped = read("scale: 1.0", "scale: 1.0, clip: [-1004, 1588.5]");
-  CHECK(clipped.scaling == Scaling{.clip = {{-1004, 1588.5F}, {-1004, 1588.5F}, {-1004, 1588.5F}}});
-  CHECK(describe(clipped).find("BGR, clipped to -1004 .. 1588.5, (v * 1 - [0, 0, 0]) / [1, 1, 1]") !=
+  CHECK(plain.channels == three({}));
+  CHECK_FALSE(plain.channel_wise);
+  CHECK_FALSE(plain.scaled_before_resampling);
+  const Package clipped = read("scale: 1.0", "scale: 2.0, clip: [-1004, 1588.5]");
+  CHECK(clipped.channels == three({.clip = {{-1004, 1588.5F}}, .scale = 2}));
+  CHECK(describe(clipped).find("BGR, clipped to -1004 .. 1588.5, (v * 2 - [0, 0, 0]) / [1, 1, 1]") !=
         std::string::npos);
-  const Package three = read("scale: 1.0", "scale: 1.0, clip: [0, 10, -5, 5, 0, 20]");
-  CHECK(three.scaling == Scaling{.clip = {{0, 10}, {-5, 5}, {0, 20}}});
-  CHECK(describe(three).find("clipped to 0 .. 10 and -5 .. 5 and 0 .. 20, (v * 1") != std::string::npos);
   const Package zscore = read(constants, "zscore: nonzero, channel_wise: yes, clip: [-3, 3]");
-  CHECK(zscore.scaling == Scaling{.kind = Scaling::Kind::zscore,
-                                  .clip = {{-3, 3}, {-3, 3}, {-3, 3}},
-                                  .of = Scaling::Of::nonzero,
-                                  .channel_wise = true});
-  CHECK(zscore.channels.size() == 3);
+  CHECK(zscore.channels == three({.kind = Scaling::Kind::zscore, .clip = {{-3, 3}}, .of = Scaling::Of::nonzero}));
+  CHECK(zscore.channel_wise);
   CHECK(describe(zscore).find("clipped to -3 .. 3, z-score of the values that are not zero of each channel") !=
         std::string::npos);
   const Package percentiles = read("colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]",
                                    "depth: 8, axes: zyx, percentiles: [0.1, 99.9], clip_to_percentiles: yes");
-  CHECK(percentiles.scaling ==
-        Scaling{.kind = Scaling::Kind::percentiles, .percentiles = {0.1, 99.9}, .clip_to_percentiles = true});
-  CHECK(percentiles.channels.size() == 1);
+  CHECK(percentiles.channels ==
+        std::vector<Scaling>{
+            {.kind = Scaling::Kind::percentiles, .percentiles = {0.1, 99.9}, .clip_to_percentiles = true}});
   CHECK(describe(percentiles).find("percentiles 0.1 and 99.9 to 0 and 1, clipped") != std::string::npos);
+}
+
+constexpr const char* alike = "colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]";
+
+TEST_CASE("each channel may have a scaling of its own") {
+  const char* const list = R"(channels:
+    - {clip: [-1000, 1000], scale: 0.5, mean: 40, std: 200}
+    - {zscore: nonzero_box, clip: [0, 9]}
+    - {percentiles: [0.5, 99.5], clip_to_percentiles: yes}
+    - {scale: 1, mean: 0, std: 1})";
+  const std::vector<Scaling> expected{
+      {.clip = {{-1000, 1000}}, .scale = 0.5F, .mean = 40, .std = 200},
+      {.kind = Scaling::Kind::zscore, .clip = {{0, 9}}, .of = Scaling::Of::nonzero_box},
+      {.kind = Scaling::Kind::percentiles, .percentiles = {0.5, 99.5}, .clip_to_percentiles = true},
+      {}};
+  for (const bool volume : {false, true}) {
+    const TemporaryFolder folder;
+    write_package(folder.path(), replaced(replaced(semantic_yaml(), "input: {width: 64, height: 48, ",
+                                                   std::string("input:\n  width: 64\n  height: 48\n  ") +
+                                                       (volume ? "depth: 32\n  axes: xyz\n  " : "")),
+                                          std::string(alike) + "}", list));
+    const Package package = read_package(folder.path());
+    CHECK(package.channels == expected);
+    CHECK(package.channel_wise);
+    CHECK(package.input.keeps_values == !volume);
+    CHECK(inputs_of(package, "forward", {5, 0})[0].shape ==
+          (volume ? std::vector<std::int64_t>{5, 4, 64, 48, 32} : std::vector<std::int64_t>{5, 4, 48, 64}));
+    CHECK(describe(package).find(
+              std::string(volume ? "and 4 channels" : "the 4 channels of the file") +
+              ", channel 0: clipped to -1000 .. 1000, (v * 0.5 - [40]) / [200]; channel 1: clipped to 0 .. 9, z-score "
+              "of the values in the box of those that are not zero; channel 2: percentiles 0.5 and 99.5 to 0 and 1, "
+              "clipped; channel 3: (v * 1 - [0]) / [1]\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("channels of a list that are scaled alike are described as one") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), replaced(semantic_yaml(), alike, "channels: [{zscore: all}, {zscore: all}]"));
+  CHECK(describe(read_package(folder.path())).find("channels of the file, z-score of all values of each channel\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("mistakes in the list of channels") {
+  const auto with = [](const char* rest) { return std::string("channels: [{zscore: all}, ") + rest; };
+  const std::string one = with("{scale: 1, mean: 0, std: 1}]");
+  std::vector<Wrong> mistakes{
+      {alike, with("7]"), {"model.yaml:5: input.channels: entry 1: expected a mapping, got '7'"}},
+      {alike, "channels: []", {"input.channels", "1 to 16, got a list of 0"}},
+      {alike, with("{}]"), {"input.channels[1].scale: is missing"}},
+      {alike, with("{scale: 1, std: 1}]"), {"input.channels[1].mean: is missing"}},
+      {alike, with("{scale: 1, mean: 0, std: 0}]"), {"model.yaml:5: input.channels[1].std: expected a number above 0"}},
+      {alike, with("{scale: 1, mean: [0], std: 1}]"), {"input.channels[1].mean: expected a number, got a list of 1"}},
+      {alike, with("{scale: 1, mean: 0, std: 1, clip: [1, 1]}]"), {"input.channels[1].clip", "the lower one first"}},
+      {alike, with("{zscore: some}]"), {"input.channels[1].zscore", "all, nonzero, nonzero_box"}},
+      {alike, with("{zscore: all, mean: 1}]"), {"input.channels[1].mean", "no meaning with zscore"}},
+      {alike, with("{zscore: all, zscore: all}]"), {"input.channels[1].zscore", "appears twice"}},
+      {alike,
+       with("{zscore: all, percentiles: [1, 99], clip_to_percentiles: no}]"),
+       {"input.channels[1].zscore", "contradicts percentiles"}},
+      {alike, with("{percentiles: [1, 99]}]"), {"input.channels[1].clip_to_percentiles: is missing"}},
+      {alike, with("{percentiles: [99, 1], clip_to_percentiles: no}]"), {"input.channels[1].percentiles"}},
+      {alike, with("{zscore: all, channel_wise: yes}]"), {"input.channels[1].channel_wise", "for one channel"}},
+      {alike, with("{zscore: all, colour: rgb}]"), {"input.channels[1].colour: is not a key of model.yaml"}},
+      {alike, one + ", channel_wise: no", {"input.channel_wise", "with a list of channels"}},
+      {alike, one + ", colour: rgb", {"input.colour: contradicts channels"}},
+  };
+  for (const char* key : {"scale: 1", "mean: [0, 0]", "std: [1, 1]", "clip: [0, 1]", "zscore: all",
+                          "percentiles: [1, 99]", "clip_to_percentiles: no"}) {
+    const std::string name(key, std::string_view(key).find(':'));
+    mistakes.push_back({alike, one + ", " + key, {"input." + name + ": contradicts the list of channels"}});
+  }
+  std::string many = "channels: [{zscore: all}";
+  for (int i = 1; i < 17; ++i) many += ", {zscore: all}";
+  mistakes.push_back({alike, many + "]", {"input.channels", "a list of at most 16 mappings, got a list of 17"}});
+  check_table(semantic_yaml(), mistakes);
 }
 
 }  // namespace

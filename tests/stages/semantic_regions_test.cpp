@@ -302,7 +302,7 @@ Package volume_package(bool columns_first) {
   package.input.height = small_roi.lines;
   package.input.width = small_roi.columns;
   package.input.columns_first = columns_first;
-  package.channels = {{0.5F, 2.0F}};
+  package.channels = {{.mean = 0.5F, .std = 2.0F}};
   set_methods(package);
   return package;
 }

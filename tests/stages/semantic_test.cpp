@@ -226,7 +226,7 @@ TEST_CASE("a value that is not finite fails its picture alone") {
 Package package_of_channels(int count) {
   Package package = semantic_package(2);
   package.input.keeps_values = true;
-  package.channels.assign(static_cast<std::size_t>(count), {0, 255});
+  package.channels.assign(static_cast<std::size_t>(count), {.mean = 0, .std = 255});
   set_methods(package);
   return package;
 }

@@ -23,7 +23,7 @@ inline Package semantic_package(int channels, int max_batch = 4, std::optional<f
   package.name = "fake-semantic";
   package.task = &find_task("semantic");
   package.input.width = package.input.height = roi;
-  package.channels.assign(3, {0, 255});
+  package.channels.assign(3, {.mean = 0, .std = 255});
   package.output = {{"channels", {channels}}, {"activation", {threshold ? 1 : 0}}};
   package.threshold = threshold;
   for (int k = 0; k < channels; ++k) package.classes.push_back("class " + std::to_string(k));

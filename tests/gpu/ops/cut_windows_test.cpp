@@ -18,7 +18,8 @@ struct Case {
   Extent item, roi;
   int channels;
   bool reversed, floats;
-  bool clipped = false;  ///< values are limited, and zeros stay
+  /// Values are limited, and zeros stay. With several channels, each plane has another scaling.
+  bool clipped = false;
   std::vector<Hole> holes{};
   Mirror axes{};  ///< along which windows are mirrored, each in another way
 };
@@ -39,29 +40,30 @@ double expected_value(const Case& c, const std::vector<float>& item, const Windo
        static_cast<std::size_t>(column)) *
           static_cast<std::size_t>(c.channels) +
       static_cast<std::size_t>(channel);
-  const auto p = static_cast<std::size_t>(plane);
-  const float value = c.clipped ? std::clamp(item[at], source.low[p], source.high[p]) : item[at];
-  if (c.clipped && value == 0) return 0;
-  return (static_cast<double>(value) * source.scale - source.mean[p]) / source.std[p];
+  const PlaneScaling& by = source.scaling[static_cast<std::size_t>(plane)];
+  const float value = c.clipped ? std::clamp(item[at], by.low, by.high) : item[at];
+  if (by.zero_stays && value == 0) return 0;
+  return (static_cast<double>(value) * by.scale - by.mean) / by.std;
 }
 
 TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on host and stream") {
   HostAndDevice both;
   std::mt19937 random(7);
-  for (const Case& c : {Case{{1, 1, 1}, {4, 1, 4}, 3, false, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false},
-                        Case{{5, 6, 7}, {2, 3, 4}, 1, false, true}, Case{{3, 2, 40}, {4, 4, 8}, 16, false, true},
-                        Case{{13, 1, 1}, {4, 1, 1}, 1, true, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false, true},
-                        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true},
-                        Case{{9, 1, 17},
-                             {4, 1, 6},
-                             3,
-                             true,
-                             false,
-                             false,
-                             {{0, 1, 0, 17}, {2, 5, 3, 8}, {4, 9, 8, 17}, {8, 9, 0, 1}},
-                             {true, false, true}},
-                        Case{{9, 1, 17}, {4, 1, 6}, 3, true, false, false, {{2, 5, 3, 8}}},
-                        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true, {}, {true, true, true}}}) {
+  for (const Case& c :
+       {Case{{1, 1, 1}, {4, 1, 4}, 3, false, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false},
+        Case{{5, 6, 7}, {2, 3, 4}, 1, false, true}, Case{{3, 2, 40}, {4, 4, 8}, 16, false, true},
+        Case{{13, 1, 1}, {4, 1, 1}, 1, true, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false, true},
+        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true}, Case{{9, 1, 7}, {4, 1, 4}, 3, false, false, true},
+        Case{{9, 1, 17},
+             {4, 1, 6},
+             3,
+             true,
+             false,
+             false,
+             {{0, 1, 0, 17}, {2, 5, 3, 8}, {4, 9, 8, 17}, {8, 9, 0, 1}},
+             {true, false, true}},
+        Case{{9, 1, 17}, {4, 1, 6}, 3, true, false, false, {{2, 5, 3, 8}}},
+        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true, {}, {true, true, true}}}) {
     const auto values = static_cast<std::size_t>(c.item.values() * c.channels);
     std::vector<std::uint8_t> bytes(values);
     std::vector<float> item(values);
@@ -100,16 +102,18 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
         source.before = grid.before;
         source.ring = c.item.rows;
         source.reversed = c.reversed;
-        source.scale = 0.5F;
-        source.mean.fill(3);
-        source.std.fill(1);
-        source.mean[0] = 1.5F;
-        source.std[0] = 4;
+        source.scaling.fill({.scale = 0.5F, .mean = 3});
+        source.scaling[0].mean = 1.5F;
+        source.scaling[0].std = 4;
         if (c.clipped) {
-          source.zero_stays = true;
-          source.low.fill(c.floats ? -50 : 20);
-          source.high.fill(90);
-          source.low[0] = 0;
+          for (PlaneScaling& plane : source.scaling) {
+            plane.zero_stays = true;
+            plane.low = c.floats ? -50 : 20;
+            plane.high = 90;
+          }
+          source.scaling[0].low = 0;
+          // Plane 1 differs from plane 0 in all members.
+          source.scaling[1] = {.low = -64, .high = 128, .scale = 0.25F, .mean = -8, .std = 16, .zero_stays = false};
         }
         source.holes = c.holes.data();
         source.hole_count = static_cast<int>(c.holes.size());
@@ -172,7 +176,6 @@ TEST_CASE("a ring of rows gives the same windows as the whole item") {
   WindowSource all;
   all.channels = 1;
   all.item = {rows, 1, columns};
-  all.std.fill(1);
   all.values = whole.data();
   all.ring = rows;
   WindowSource few = all;
