@@ -216,13 +216,18 @@ InputSpec read_windows(YamlSection section, Package& package) {
     section.refuse("orientation", "has no meaning without depth; remove it");
     section.refuse("scaled", "has no meaning without depth; remove it");
     section.refuse("spacing", "has no meaning without depth; remove it, and use mpp for slides");
-    input.keeps_values = section.has("channels");
+    // A list may also scale the planes of RGB.
+    const bool listed = section.entries("channels") > 0;
+    input.keeps_values = section.has("channels") && !(listed && section.has("colour"));
     if (input.keeps_values) {
       section.refuse("colour", "contradicts channels; remove one of them");
       section.refuse("mpp", "contradicts channels, because only RGB of 8 bits is resampled; remove one of them");
       read_channels(section, package);
     } else {
       input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
+      if (listed) read_channels(section, package);
+      if (listed && package.channels.size() != 3)
+        section.fail("channels", "expected a list of 3 mappings, for the planes of colour");
       package.channels.resize(3);
       if (section.has("mpp")) {
         package.mpp = section.real<double>("mpp");

@@ -248,7 +248,7 @@ def export(files, out, arguments):
         names, more = names_of(metadata_file, found, outputs)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise Refused(f"{config.file}: it, or metadata.json, is not as MONAI writes it ({type(error).__name__}: {error}); {FOLDER}") from error
-    options |= {"axes": "xyz" if volumes else None, "channels": channels if channels != (1 if volumes else 3) else None} | before.options
+    options |= {"axes": "xyz" if volumes else None, "channels": channels if channels != (1 if volumes else 3) else None, "colour": "rgb" if not volumes and channels == 3 else None} | before.options
     for name, value in options.items():
         setattr(arguments, name, value)
     net = semantic.load(file) if kind == "torchscript" else network_of(config, file)

@@ -87,6 +87,7 @@ class Scaling:
     def __init__(self, channels):
         self.mean, self.std, self.clip, self.statistics, self.channel_wise = [0.0] * channels, [1.0] * channels, None, None, None
         self.cropped = None  # the transform that cut the item to its foreground
+        self.limited_before = False  # values were limited before it
 
     def check(self, transform):
         if self.statistics:
@@ -164,6 +165,11 @@ def normalise(transform, scaling):
         transform.refuse("takes statistics of a volume that was cut with options or after a scaling, which packages cannot do")
     if cropped is not None and "source_key" in cropped.raw and cropped.items("source_key") != [cropped.key]:
         transform.refuse(f"takes statistics of a volume that was cut to the foreground of {cropped.items('source_key')[0]!r}, which packages cannot do")
+    # The box of a package is that of the values in the file.
+    if box and scaling.limited_before:
+        transform.refuse("takes statistics of a volume that was cut after its values were limited, which packages cannot do")
+    if nonzero and cropped is not None and any(low > 0 or high < 0 for low, high in scaling.clip or ()):
+        transform.refuse("takes values that are not zero of a volume that was cut and limited to a range without zero, which packages cannot do")
     scaling.measure(transform, {"zscore": "nonzero" if nonzero else "nonzero_box" if box else "all"}, channel_wise)
 
 
@@ -211,7 +217,7 @@ class Before:
                 (self.orientation if transform.name == "Orientation" else self.spacing)(transform)
                 order.append(transform.name)
             elif transform.name == "CropForeground":
-                self.scaling.cropped = transform
+                self.scaling.cropped, self.scaling.limited_before = transform, self.scaling.clip is not None
                 self.notes.append("MONAI first cuts away the background (CropForeground). The windows of a run cover the whole volume or picture")
             elif transform.name not in HARMLESS:
                 transform.refuse("changes values or places in a way that packages cannot express; remove it if the model does not need it")

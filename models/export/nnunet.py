@@ -154,7 +154,10 @@ def scaling_of(file, plans, scheme, masked, channel):
         return {"zscore": "nonzero" if masked else "nonzero_box"}
     if scheme == "CTNormalization":
         known = (plans.get("foreground_intensity_properties_per_channel") or plans["foreground_intensity_properties_by_modality"])[str(channel)]
-        return {"clip": [known["percentile_00_5"], known["percentile_99_5"]], "scale": 1, "mean": known["mean"], "std": max(known["std"], 1e-8)}
+        low, high = known["percentile_00_5"], known["percentile_99_5"]
+        if not low < high:
+            raise Refused(f"{file}: of channel {channel}, the percentiles 0.5 and 99.5 are {low:g} and {high:g}, so its values have no range; take the plans.json of the training")
+        return {"clip": [low, high], "scale": 1, "mean": known["mean"], "std": max(known["std"], 1e-8)}
     if scheme == "RescaleTo01Normalization":
         return {"percentiles": [0, 100]}
     if scheme in ("NoNormalization", "RGBTo01Normalization"):
@@ -206,7 +209,7 @@ def read_plan(folder, trained, arguments):
             if axes is None:
                 raise Refused(f"{plans_file}: its network takes the axes in the order {plans['transpose_forward']}; [0, 1, 2] (z, y, x) and [2, 1, 0] are possible")
             sides = [1] * (3 - len(sides)) + sides
-        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "orientation": "RAS" if axes and plans.get("image_reader_writer") == REORIENTED else None, "activation": "softmax"}
+        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "orientation": "RAS" if axes and plans.get("image_reader_writer") == REORIENTED else None, "colour": "rgb" if pictures else None, "activation": "softmax"}
         of_channels = [scaling_of(plans_file, plans, configuration["normalization_schemes"][channel], configuration["use_mask_for_norm"][channel], channel) for channel in range(channels)]
         options |= {"channels": channels} if axes and channels > 1 else {}
         options |= semantic.options_of(of_channels)

@@ -141,8 +141,8 @@ def input_of(arguments, sides):
     if arguments.mpp is not None:
         if volumes:
             raise Refused("--mpp is for pictures; leave it out, and use --spacing for volumes")
-        if arguments.channels is not None or arguments.channel is not None:
-            raise Refused("--mpp has no meaning with --channels and --channel, because only RGB of 8 bits is resampled; leave it out")
+        if arguments.channels is not None or arguments.channel is not None and not arguments.colour:
+            raise Refused("--mpp has no meaning with --channels and --channel, because only RGB of 8 bits is resampled; leave it out, or add --colour to --channel")
         if not 0 < arguments.mpp <= 1000:
             raise Refused(f"--mpp {arguments.mpp:g}: takes micrometres above 0, and up to 1000")
     if arguments.channel is not None:
@@ -155,10 +155,10 @@ def input_of(arguments, sides):
         section = dict(zip(names, sides)) | {"axes": axes} | ({"orientation": arguments.orientation} if arguments.orientation else {}) | ({"spacing": arguments.spacing} if arguments.spacing else {})
         section |= {"scaled": "before_resampling"} if arguments.scale_first else {}
         section |= {"channels": arguments.channels} if channels_of(arguments, sides) > 1 and arguments.channel is None else {}
-    elif arguments.channel is not None:
-        section = {"width": sides[1], "height": sides[0]}
     else:
-        kind = {"colour": arguments.colour or "rgb"} if arguments.channels is None else {"channels": arguments.channels}
+        of_file = arguments.channels is not None or arguments.channel is not None and not arguments.colour
+        kind = {} if of_file else {"colour": arguments.colour or "rgb"}
+        kind |= {"channels": arguments.channels} if arguments.channels is not None else {}
         section = {"width": sides[1], "height": sides[0]} | kind | ({"mpp": arguments.mpp} if arguments.mpp else {})
     if arguments.channel is not None:
         return section | {"channels": [channel_of(index, words) for index, words in enumerate(arguments.channel)]}
@@ -175,9 +175,11 @@ def check_channels(arguments, volumes):
 
 
 def check_list(arguments):
-    for name in ("colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise"):
+    for name in ("channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise"):
         if getattr(arguments, name) is not None:
             raise Refused(f"--{name.replace('_', '-')} is for all channels, and --channel for one; leave one of them out")
+    if arguments.colour and len(arguments.channel) != 3:
+        raise Refused(f"--colour is for three channels, and --channel comes {len(arguments.channel)} times; leave --colour out for the channels of the file")
     if len(arguments.channel) > MAX_INPUT_CHANNELS:
         raise Refused(f"--channel comes {len(arguments.channel)} times; at most {MAX_INPUT_CHANNELS} channels are possible")
 
@@ -215,9 +217,9 @@ def value_of(word, key, value):
         numbers = [float(number) for number in value.split(",")]
     except ValueError:
         numbers = []
-    if len(numbers) != count or not all(map(math.isfinite, numbers)):
+    if len(numbers) != count or not all(map(math.isfinite, single(numbers))):
         raise Refused(f"--channel {word}: takes {'two numbers with a comma between them' if count == 2 else 'a number'}")
-    if key == "std" and numbers[0] <= 0:
+    if key == "std" and single(numbers)[0] <= 0:
         raise Refused(f"--channel {word}: takes a number above 0")
     if key == "clip":
         check_clip(f"--channel {word}", numbers)
@@ -226,8 +228,14 @@ def value_of(word, key, value):
     return numbers if count == 2 else numbers[0]
 
 
+def single(numbers):
+    """The numbers as a run has them, in float32."""
+    return torch.tensor(numbers, dtype=torch.float32).tolist()
+
+
 def check_clip(option, clip):
-    if not clip[0] < clip[1]:
+    low, high = single(clip)
+    if not low < high:
         raise Refused(f"{option}: the first number must be below the second one")
 
 

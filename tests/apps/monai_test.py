@@ -197,6 +197,7 @@ class Runs(Case):
         done = self.convert(bundle)
         written = self.written(bundle.with_suffix(".pkg"))
         self.assertEqual((written["input"]["width"], written["input"]["height"]), (32, 48))
+        self.assertEqual(written["input"]["colour"], "rgb")
         self.assertEqual([set(channel) for channel in written["input"]["channels"]], [{"clip", "scale", "mean", "std"}] * 3)  # a range for each channel
         self.assertEqual((written["classes"], written["output"]), (["tool"], {"channels": 1, "activation": "sigmoid", "threshold": 0.5}))
         self.assertIn("note: MONAI then applies KeepLargestConnectedComponentd to its result, and Millrace does not\n", done.out)
@@ -377,6 +378,9 @@ class Exports(Case):
         self.check("takes statistics of a volume that was cut to the foreground of 'label'", transforms(crop | {"source_key": "label"}, ZSCORE))
         for changes, then in (({"margin": 2}, {"nonzero": False}), ({"select_fn": "$lambda image: image > 5"}, {})):
             self.check("takes statistics of a volume that was cut with options", transforms(crop | changes, ZSCORE | then))
+        limited = {"_target_": "ScaleIntensityRanged", "keys": "image", "a_min": 10, "a_max": 4000, "b_min": 10, "b_max": 4000, "clip": True}
+        self.check("takes statistics of a volume that was cut after its values were limited", transforms(limited, crop, ZSCORE | {"nonzero": False}))
+        self.check("takes values that are not zero of a volume that was cut and limited to a range without zero", transforms(crop, limited, ZSCORE | {"nonzero": True}))
         self.check("has one of subtrahend and divisor", transforms({"_target_": "NormalizeIntensityd", "keys": "image", "divisor": 3}))
         self.check("inferer is SaliencyInferer; the exporter takes SlidingWindowInferer", inferer(_target_="SaliencyInferer"))
         self.check("names no size of windows", inferer(roi_size=[16, 12, -1]))

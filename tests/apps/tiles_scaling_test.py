@@ -278,7 +278,10 @@ CHANNELS = (
     {"percentiles": (5, 90)},
     {"zscore": "all"},
 )
-MIXED_WORDS = [str(word) for keys in CHANNELS for word in ("--channel", *(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in keys.items()))]
+
+
+def words_of(channels):
+    return [str(word) for keys in channels for word in ("--channel", *(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in keys.items()))]
 
 
 def scaled_by(keys, values, box):
@@ -295,20 +298,20 @@ def scaled_by(keys, values, box):
     return numpy.where(values == 0, 0, result) if keys["zscore"] == "nonzero" else result
 
 
-def inputs_of(planes):
+def inputs_of(planes, channels=CHANNELS):
     """The input of a net, of [channel, ...]."""
     inside = numpy.argwhere((planes != 0).any(0))
     box = tuple(slice(first, last + 1) for first, last in zip(inside.min(0), inside.max(0)))
-    return numpy.stack([scaled_by(keys, plane.astype(numpy.float64), box) for keys, plane in zip(CHANNELS, planes, strict=True)])
+    return numpy.stack([scaled_by(keys, plane.astype(numpy.float64), box) for keys, plane in zip(channels, planes, strict=True)])
 
 
 class Channels(NiftiCase):
     """Packages of `millrace model --channel`, whose channels are scaled in different ways, against PyTorch."""
 
-    def convert(self, net, *words):
+    def convert(self, net, *words, channels=CHANNELS):
         file = self.folder / "net.ts"
         torch.jit.script(net).save(str(file))
-        done = program.millrace("model", file, "--task", "semantic", "--activation", "none", *words, *MIXED_WORDS)
+        done = program.millrace("model", file, "--task", "semantic", "--activation", "none", *words, *words_of(channels))
         self.assertEqual(done.code, program.OK, done)
         return self.folder / "net.pkg"
 
@@ -357,6 +360,22 @@ class Channels(NiftiCase):
             tifffile.imwrite(file, values, photometric="minisblack", planarconfig="contig")
             self.compare(file, package, "tiled", net, inputs_of(values.transpose(2, 0, 1)))
 
+    def test_planes_of_a_colour_also_of_files_that_are_no_rgb(self):
+        random = numpy.random.default_rng(13)
+        colours = random.integers(0, 256, (17, 21, 3)).astype(numpy.uint8)
+        colours[:3] = 0
+        torch.manual_seed(5)
+        net = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 2, 3, padding=1)).eval()
+        channels = [CHANNELS[index] for index in (0, 1, 3)]
+        for colour in ("rgb", "bgr"):
+            package = self.convert(net, "--roi", 17, 21, "--colour", colour, channels=channels)
+            for name, mode in (("a.png", "RGB"), ("b.tif", "RGB"), ("c.tif", "L"), ("d.png", "L")):
+                picture = Image.fromarray(colours).convert(mode)
+                picture.save(self.folder / name)
+                planes = numpy.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+                with self.subTest(colour=colour, name=name, mode=mode):
+                    self.compare(self.folder / name, package, "tiled", net, inputs_of(planes[::-1] if colour == "bgr" else planes, channels))
+
 
 class Convert(Base):
     """Options of `millrace model`."""
@@ -401,7 +420,10 @@ class Convert(Base):
             ("--percentiles 99 1: takes two numbers from 0 to 100, the lower one first", "--percentiles", 99, 1),
             ("--channels is for all channels, and --channel for one; leave one of them out", "--channel", "scale=1", "--channels", 3),
             ("--clip-to-percentiles is for all channels, and --channel for one", "--channel", "scale=1", "--clip-to-percentiles"),
-            ("--colour is for all channels, and --channel for one", "--channel", "scale=1", "--colour", "rgb"),
+            ("--colour is for three channels, and --channel comes 1 times; leave --colour out for the channels of the file", "--channel", "scale=1", "--colour", "rgb"),
+            ("--channel std=1e-60: takes a number above 0", "--channel", "std=1e-60"),
+            ("--channel scale=1e39: takes a number", "--channel", "scale=1e39"),
+            ("--channel clip=16777216,16777217: the first number must be below the second one", "--channel", "clip=16777216,16777217"),
             ("--channel comes 17 times; at most 16 channels are possible", *("--channel", "scale=1") * 17),
             ("--channel clip: takes KEY=VALUE with the keys clip, scale, mean, std, zscore, percentiles, clip_to_percentiles, such as clip=-1000,1000", "--channel", "clip"),
             ("--channel channel_wise=yes: takes KEY=VALUE", "--channel", "channel_wise=yes"),

@@ -70,7 +70,7 @@ TEST_CASE("the original of a package is shown, and its length has a limit") {
   }
   check_table(with_original("ORIGINAL"),
               {
-                  {"ORIGINAL", std::string(201, 'x').c_str(), {":5: original: has 201 bytes", "at most 200"}},
+                  {"ORIGINAL", std::string(201, 'x'), {":5: original: has 201 bytes", "at most 200"}},
                   {"ORIGINAL", "[Ultralytics]", {":5: original: expected text"}},
                   {"ORIGINAL", "''", {":5: original: expected text"}},
               });

@@ -227,6 +227,21 @@ TEST_CASE("each channel may have a scaling of its own") {
   }
 }
 
+TEST_CASE("a list may scale the planes of a colour") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), replaced(semantic_yaml(), alike,
+                                        "colour: bgr, mpp: 0.5, channels: [{zscore: all}, {scale: 1, mean: 2, std: 3}, "
+                                        "{scale: 1, mean: 4, std: 5}]"));
+  const Package package = read_package(folder.path());
+  CHECK(package.input.bgr);
+  CHECK_FALSE(package.input.keeps_values);
+  CHECK(package.mpp == 0.5);
+  CHECK(package.channels ==
+        std::vector<Scaling>{{.kind = Scaling::Kind::zscore}, {.mean = 2, .std = 3}, {.mean = 4, .std = 5}});
+  CHECK(describe(package).find("BGR with 0.5 micrometres a pixel, channel 0: z-score of all values; channel 1: ") !=
+        std::string::npos);
+}
+
 TEST_CASE("channels of a list that are scaled alike are described as one") {
   const TemporaryFolder folder;
   write_package(folder.path(), replaced(semantic_yaml(), alike, "channels: [{zscore: all}, {zscore: all}]"));
@@ -256,7 +271,9 @@ TEST_CASE("mistakes in the list of channels") {
       {alike, with("{zscore: all, channel_wise: yes}]"), {"input.channels[1].channel_wise", "for one channel"}},
       {alike, with("{zscore: all, colour: rgb}]"), {"input.channels[1].colour: is not a key of model.yaml"}},
       {alike, one + ", channel_wise: no", {"input.channel_wise", "with a list of channels"}},
-      {alike, one + ", colour: rgb", {"input.colour: contradicts channels"}},
+      {alike, one + ", colour: rgb", {"input.channels: expected a list of 3 mappings, for the planes of colour"}},
+      {alike, one + ", mpp: 1", {"input.mpp: contradicts channels"}},
+      {"colour: bgr", "colour: bgr, channels: 3", {"input.colour: contradicts channels"}},
   };
   for (const char* key : {"scale: 1", "mean: [0, 0]", "std: [1, 1]", "clip: [0, 1]", "zscore: all",
                           "percentiles: [1, 99]", "clip_to_percentiles: no"}) {
