@@ -1,6 +1,7 @@
 #include "stages/class_map.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -13,13 +14,18 @@ namespace millrace {
 
 namespace {
 
+/// With six digits: a cell has few square millimetres, and a slide many.
+void write_rounded(double number, JsonWriter& json) {
+  json.rounded(number, std::clamp(5 - static_cast<int>(std::floor(std::log10(number))), 0, 9));
+}
+
 /// Writes the number of pixels or voxels, and how much that is if the spacing is known.
 void write_size(const ClassMap& map, std::int64_t values, JsonWriter& json) {
   const auto& [x, y, z] = map.spacing_mm;
   const double size = static_cast<double>(values) * x * y;
   json.key(map.volume ? "voxels" : "pixels").value(values);
-  if (map.volume && z * size > 0) json.key("ml").rounded(z * size / 1000, 4);
-  if (!map.volume && size > 0) json.key("mm2").rounded(size, 4);
+  if (map.volume && z * size > 0) write_rounded(z * size / 1000, json.key("ml"));
+  if (!map.volume && size > 0) write_rounded(size, json.key("mm2"));
 }
 
 /// Boxes are x, y, width, height; of a volume x, y, z, width, height, depth.

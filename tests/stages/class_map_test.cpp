@@ -34,6 +34,11 @@ TEST_CASE("a picture has pixels and square millimetres of each class, and its in
     {"label": 0, "name": "background", "pixels": 10, "mm2": 1.25},
     {"label": 1, "name": "cell", "pixels": 4, "mm2": 0.5},
     {"label": 2, "name": "vessel", "pixels": 3, "mm2": 0.375}])"));
+  // Six digits, at most nine behind the point: a part of a slide has an area.
+  map.spacing_mm = {0.000499, 0.000499, 0};
+  CHECK(line_of(map)[2]["mm2"] == 7.47e-07);
+  map.spacing_mm = {12345.678, 1, 0};
+  CHECK(line_of(map)[2]["mm2"] == 37037);
   map.instances = 2;
   map.spacing_mm = {};
   CHECK(line_of(map) == nlohmann::json::parse(R"([
