@@ -93,9 +93,10 @@ void Reader::read(Frame& frame) {
   frame.info = probe(frame.file.span(), limits_.at(view));
   const RegionOptions& options = parts_.at(view).region;
   if (options.labels_back)
-    throw PictureError(Reason::unsupported_format,
-                       "the package asks for micrometres a pixel, and this kind of file has none; decode.level=0 takes "
-                       "its pixels as they are");
+    throw PictureError(
+        Reason::unsupported_format,
+        "the package asks for micrometres a pixel, and this kind of file has none; if its pixels have the "
+        "right size, give such pictures a run of their own with decode.level=0");
   if (options.level > 0 || options.mpp > 0)
     throw PictureError(Reason::unsupported_format,
                        "this picture is read whole, and has no levels or micrometres; leave out decode.level and "

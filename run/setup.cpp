@@ -118,28 +118,62 @@ void set_window_sizes(const Config& config, Packages& packages) {
   for (const auto& [view, chain] : config.of_views) of_chain(chain, view);
 }
 
-/// Throws UsageError for a format of labels, if the package gives heatmaps.
+/// Throws UsageError for formats that cannot have what the package finds.
 void check_formats(const Chain& chain, const Packages& packages) {
-  const auto package = packages.find(chain.options<Semantic>().model);
-  if (package == packages.end() || !package->second->heatmaps) return;
+  const auto found = packages.find(chain.options<Semantic>().model);
+  if (found == packages.end()) return;
+  const Package& package = *found->second;
+  const bool volumes = package.input.depth > 0;
+  bool has_labels = false;
+  const SinkEntry* unfit = nullptr;
   for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
-    if (sink->of_labels)
-      throw UsageError("--format " + sink->name + " writes the class of each pixel, but '" + package->second->name +
+    if (sink->of_labels && package.heatmaps)
+      throw UsageError("--format " + sink->name + " writes the class of each pixel, but '" + package.name +
                        "' finds points; leave " + sink->name + " out, or use the recipe configs/points.yaml");
+    const bool fits = sink->items == SinkEntry::Items::all || (sink->items == SinkEntry::Items::volumes) == volumes;
+    if (!fits && !sink->of_labels)
+      throw UsageError("the format " + sink->name + " is for pictures, but '" + package.name +
+                       "' takes volumes; leave " + sink->name + " out");
+    has_labels = has_labels || (fits && sink->of_labels);
+    if (!fits) unfit = sink;
   }
+  if (unfit != nullptr && !has_labels)
+    throw UsageError("the format " + unfit->name + " writes labels of " + (volumes ? "pictures" : "volumes") +
+                     ", but '" + package.name + "' takes " + (volumes ? "volumes" : "pictures") + "; use " +
+                     (volumes ? "--format nifti, or the recipe configs/volume.yaml"
+                              : "--format png, or the recipe configs/tiled.yaml"));
 }
 
-/// Throws UsageError if packages ask for micrometres, but the chain needs whole pictures, which are not resampled.
-void check_micrometres(const Config& config, const Chain& chain, const Packages& packages) {
+/// The format or stage that needs pictures that are decoded whole; null: none.
+std::string reader_of_pixels(const Chain& chain) {
+  for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
+    if (std::ranges::find(sink->reads, &pixels) != sink->reads.end()) return "the format " + sink->name;
+  }
+  for (const ChainLink& link : chain.links()) {
+    if (!link.info.in_parts && std::ranges::find(link.info.reads, &pixels) != link.info.reads.end())
+      return "stage '" + link.info.name + "'";
+  }
+  return {};
+}
+
+/// Throws UsageError if levels or micrometres are given that windows of the chain cannot have.
+void check_levels(const Config& config, const Chain& chain, const Packages& packages) {
   const auto& decode = chain.options<Decode>();
-  if (decode.level >= 0 || decode.mpp > 0 || reads_in_parts(config.chain)) return;
+  const bool chosen = decode.level > 0 || decode.mpp > 0;
   for (const ChainLink& link : chain.links()) {
     for (const ModelUse& use : link.info.models) {
-      const auto package = packages.find(use.folder);
-      if (package == packages.end() || package->second->mpp == 0) continue;
-      throw UsageError("'" + use.folder +
-                       "' asks for micrometres a pixel, but a stage or a format such as overlay needs whole pictures, "
-                       "which are not resampled; leave it out");
+      const auto found = packages.find(use.folder);
+      if (!link.info.in_parts || found == packages.end()) continue;
+      if (chosen && found->second->input.depth > 0)
+        throw UsageError("decode.level and decode.mpp are for slides, but '" + use.folder +
+                         "' takes volumes; leave them out");
+      const bool asked = found->second->mpp > 0 && decode.level < 0;
+      if ((!chosen && !asked) || reads_in_parts(config.chain)) continue;
+      const std::string reader = reader_of_pixels(config.chain);
+      throw UsageError(
+          (chosen ? "decode.level or decode.mpp is given" : "'" + use.folder + "' asks for micrometres a pixel") +
+          ", but " + reader + " needs whole pictures, which are not resampled; leave " + reader +
+          " out, or take pixels as they are with decode.level=0");
     }
   }
 }
@@ -242,10 +276,10 @@ Packages read_packages(const Config& config) {
   });
   set_window_sizes(config, packages);
   check_formats(config.chain, packages);
-  check_micrometres(config, config.chain, packages);
+  check_levels(config, config.chain, packages);
   for (const auto& [view, chain] : config.of_views) {
     check_formats(chain, packages);
-    check_micrometres(config, chain, packages);
+    check_levels(config, chain, packages);
   }
   return packages;
 }

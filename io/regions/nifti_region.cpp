@@ -178,10 +178,12 @@ void open_nifti(const std::string& path, const RegionOptions& options, std::shar
                                               " voxels, more than gate.slab allows; raise gate.slab");
   const std::int64_t volumes = std::max<std::int64_t>(image->nt, 1);
   if (options.volumes > 1 && options.volume > volumes - options.volumes)
-    throw PictureError(Reason::unsupported_format,
-                       "this NIfTI has " + std::to_string(volumes) + (volumes == 1 ? " volume" : " volumes") +
-                           ", but the model takes " + std::to_string(options.volumes) + " channels" +
-                           (options.volume > 0 ? " from volume " + std::to_string(options.volume) + " on" : ""));
+    throw PictureError(
+        Reason::unsupported_format,
+        "this NIfTI has " + std::to_string(volumes) + (volumes == 1 ? " volume" : " volumes") +
+            ", but the model takes " + std::to_string(options.volumes) + " channels" +
+            (options.volume > 0 ? " from volume " + std::to_string(options.volume) + " on; lower decode.volume"
+                                : "; merge the files of its channels into one NIfTI"));
   if (options.volume >= volumes)
     throw PictureError(Reason::unsupported_format,
                        "this NIfTI has " + std::to_string(image->nt) + (image->nt == 1 ? " volume" : " volumes") +

@@ -17,6 +17,7 @@ class LabelMapSink final : public PictureSink {
         .outputs = {"labels"},
         .suffix = ".png",
         .of_labels = true,
+        .items = SinkEntry::Items::pictures,
         .without_masks =
             "--format png without a segmenter makes empty label maps, because only masks have pixels; leave png "
             "out, or use a recipe with 'segment' and 'postprocess'",

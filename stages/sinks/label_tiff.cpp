@@ -16,6 +16,7 @@ class LabelTiffSink final : public PictureSink {
         .suffix = ".tif",
         .reads = {&class_map},
         .of_labels = true,
+        .items = SinkEntry::Items::pictures,
         .make = [](const StageContext&) -> std::unique_ptr<PictureSink> { return std::make_unique<LabelTiffSink>(); }};
   }
 

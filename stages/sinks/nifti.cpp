@@ -14,6 +14,7 @@ class NiftiSink final : public PictureSink {
             .suffix = ".nii.gz",
             .reads = {&class_map},
             .of_labels = true,
+            .items = SinkEntry::Items::volumes,
             .make = [](const StageContext&) -> std::unique_ptr<PictureSink> { return std::make_unique<NiftiSink>(); }};
   }
 

@@ -51,6 +51,7 @@ class OverlaySink final : public PictureSink {
             .suffix = ".jpg",
             .reads = {&pixels},
             .counters = {&overlays_left_out},
+            .items = SinkEntry::Items::pictures,
             .make = [](const StageContext& context) -> std::unique_ptr<PictureSink> {
               return std::make_unique<OverlaySink>(context);
             }};

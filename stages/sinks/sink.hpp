@@ -34,10 +34,12 @@ struct SinkEntry {
   /// Possible names of its files and folders in the output folder.
   /// With `make`, the first is the folder of the pictures' files, which mirrors the input: docs/formats.md.
   std::vector<std::string> outputs;
-  std::string suffix{};         ///< of a picture's file: ".jpg"
-  Fields reads{};               ///< fields in addition to detections and masks, which it gets if they exist
-  CounterInfos counters{};      ///< counters that it counts
-  bool of_labels = false;       ///< lines with a class for each pixel name its files, with their hashes
+  std::string suffix{};     ///< of a picture's file: ".jpg"
+  Fields reads{};           ///< fields in addition to detections and masks, which it gets if they exist
+  CounterInfos counters{};  ///< counters that it counts
+  bool of_labels = false;   ///< lines with a class for each pixel name its files, with their hashes
+  enum class Items { all, pictures, volumes };
+  Items items = Items::all;     ///< those that have its files, if a model finds the class of each pixel or voxel
   std::string without_masks{};  ///< a note for a run whose recipe writes no masks; empty: no note
   std::unique_ptr<PictureSink> (*make)(const StageContext& context) = nullptr;
   void (*finish)(const std::string& output_folder) = nullptr;  ///< called once, after a run has finished

@@ -226,7 +226,7 @@ class AskedMicrometres(Base):
         self.assertTrue((libvips.read(self.out / f"label_pyramids/{name}.tif")[:, :, 0] == expected).all())
         for entry in line["semantic"]:
             self.assertEqual(entry["pixels"], (expected == entry["label"]).sum())
-            self.assertAlmostEqual(entry["mm2"], entry["pixels"] * (MPP / 1000) ** 2, delta=6e-5)  # rounded to 4 digits
+            self.assertAlmostEqual(entry["mm2"], entry["pixels"] * (MPP / 1000) ** 2, delta=1e-5 * entry["mm2"])
         return line
 
     def test_labels_have_the_pixels_of_the_file(self):
@@ -254,7 +254,7 @@ class AskedMicrometres(Base):
         tifffile.imwrite(self.input / "c.tif", drawn(), photometric="rgb")  # strips
         self.write_slide("d.tif", options=TIFF.replace(str(1000 / MPP), str(1000 / 1.1)))  # coarser
         lines = self.go(code=program.SOME_FAILED)
-        for name, detail in (("a.png", "the package asks for micrometres a pixel, and this kind of file has none; decode.level=0 takes its pixels as they are"),
+        for name, detail in (("a.png", "has none; if its pixels have the right size, give such pictures a run of their own with decode.level=0"),
                              ("b.tif", "use decode.level, not decode.mpp"), ("c.tif", "or leave out decode.mpp and set decode.level=0 for its pixels as they are"),
                              ("d.tif", "have 1.1 micrometres, so it has none of 1; name a larger decode.mpp")):
             self.assertEqual((name, lines[name]["reason"]), (name, "unsupported_format"))
@@ -283,9 +283,11 @@ class AskedMicrometres(Base):
     def test_what_needs_whole_pictures_is_refused_before_the_run(self):
         self.write_slide("a.tif")
         self.ask(1)
-        self.go("--limit", 1, formats="overlay", code=program.USAGE)
-        self.assertIn("asks for micrometres a pixel, but a stage or a format such as overlay needs whole pictures", self.done.err)
-        self.assertFalse((self.out / "segments").exists())
+        needs = "but the format overlay needs whole pictures, which are not resampled; leave the format overlay out, or take pixels as they are with decode.level=0"
+        for words, text in (((), "same.pkg' asks for micrometres a pixel, "), (("--mpp", 1), "decode.level or decode.mpp is given, "), (("--level", 1), "decode.level or decode.mpp is given, ")):
+            self.go(*words, formats="overlay,png", code=program.USAGE)
+            self.assertIn(text + needs, self.done.err)
+            self.assertFalse((self.out / "segments").exists())
         self.assertEqual(self.go("--level", 0, formats="overlay")["a.tif"]["state"], "ok")
 
     def test_profile_measures_calls_on_pixels_as_they_are(self):

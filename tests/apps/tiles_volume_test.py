@@ -274,6 +274,25 @@ class Volumes(Case):
         # 8 slices of three channels and the weights, in four bytes each
         self.assertIn("\n  windows of 12 x 10 x 8 voxels; the sums of a volume take 128 B for each voxel of a slice\n", done.out)
 
+    def test_formats_and_options_of_pictures_are_refused_before_the_run(self):
+        volume = self.write(self.folder / "in/a.nii", (30, 21, 17))
+        picture_package = small_semantic.make(self.folder)
+        for recipe, package, words, text in (
+            ("tiled", self.package("zyx"), (), "the format png writes labels of pictures, but 'net' takes volumes; use --format nifti, or the recipe configs/volume.yaml"),
+            ("volume", self.package("zyx"), ("--format", "png,tiff"), "the format tiff writes labels of pictures"),
+            ("volume", picture_package, (), "takes pictures; use --format png, or the recipe configs/tiled.yaml"),
+            ("volume", self.package("zyx"), ("--format", "nifti,overlay"), "the format overlay is for pictures, but 'net' takes volumes; leave overlay out"),
+            ("volume", self.package("zyx"), ("--mpp", 1), "decode.level and decode.mpp are for slides, but"),
+        ):
+            with self.subTest(text):
+                done = program.millrace("run", program.ROOT / f"configs/{recipe}.yaml", "--input", volume, "--set", f"semantic.model={package}", "--output", self.folder / "refused", *words)
+                self.assertEqual(done.code, program.USAGE, done)
+                self.assertIn(text, done.err)
+                self.assertFalse((self.folder / "refused/segments").exists())
+        # With one format that fits, the others make no files.
+        self.run_on(volume, self.package("zyx"), self.folder / "out", sinks="png,nifti")
+        self.assertTrue((self.folder / "out/label_volumes/a.nii.nii.gz").is_file())
+
     def test_bad_volumes_fail_alone(self):
         good = self.write(self.folder / "in/good.nii.gz", (20, 12, 9))
         whole = good.read_bytes()

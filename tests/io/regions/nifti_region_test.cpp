@@ -150,14 +150,15 @@ TEST_CASE("several volumes of a file are channels") {
     }
     std::string text;
     CHECK(reason_of(path, text, {.volume = 2, .volumes = 3}) == Reason::unsupported_format);
-    CHECK(text == "this NIfTI has 4 volumes, but the model takes 3 channels from volume 2 on");
+    CHECK(text == "this NIfTI has 4 volumes, but the model takes 3 channels from volume 2 on; lower decode.volume");
     CHECK(reason_of(path, text, {.volumes = 5}) == Reason::unsupported_format);
   }
   const std::string path = folder.path() + "/one.nii";
   write(path, header_of(4, 16) + voxels_of<std::int16_t>());
   std::string text;
   CHECK(reason_of(path, text, {.volumes = 2}) == Reason::unsupported_format);
-  CHECK(text == "this NIfTI has 1 volume, but the model takes 2 channels");
+  CHECK(text ==
+        "this NIfTI has 1 volume, but the model takes 2 channels; merge the files of its channels into one NIfTI");
   // One slice of all channels must fit.
   write(path, header + voxels_of<std::int16_t>(4));
   CHECK(reason_of(path, text, {.memory_bytes = 4 * 8 * width * height, .volumes = 4}) == Reason::internal);
