@@ -23,39 +23,39 @@ Tensor Device::empty(std::vector<std::int64_t> shape, DType dtype) {
   return tensor;
 }
 
-void Device::count(const DeviceCounts& more, Place place) {
+void Device::count(const DeviceCounts& more, Caller caller) {
   counts_ = counts_ + more;
   if (stage_.empty()) return;  // the warm-up belongs to no stage
-  const std::string_view file = place.file_name();
+  const std::string_view file = caller.file_name();
   const auto name = file.substr(file.find_last_of('/') + 1);
-  DeviceCounts& of_call = counts_by_stage_[stage_][std::string(name) + ":" + std::to_string(place.line())];
+  DeviceCounts& of_call = counts_by_stage_[stage_][std::string(name) + ":" + std::to_string(caller.line())];
   of_call = of_call + more;
 }
 
-DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> keep_raster, Place place) {
+DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> keep_raster, Caller caller) {
   if (on_host()) return {{std::move(keep_raster), raster.data}, raster.width, raster.height};
   const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
   const auto memory = allocate<std::uint8_t>(bytes);
   keep(std::move(keep_raster));  // before the copy starts, because push_back can throw
   stream_->upload(raster.data, memory.get(), bytes);
-  count({.uploads = 1}, place);
+  count({.uploads = 1}, caller);
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
   return {{memory, memory.get()}, raster.width, raster.height};
 }
 
-void Device::download(const void* from, void* to, std::size_t bytes, Place place) {
+void Device::download(const void* from, void* to, std::size_t bytes, Caller caller) {
   stream_->download(from, to, bytes);
-  count({.downloads = 1}, place);
+  count({.downloads = 1}, caller);
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
-void Device::upload_rows(const void* from, void* to, std::size_t bytes, Place place) {
+void Device::upload_rows(const void* from, void* to, std::size_t bytes, Caller caller) {
   stream_->upload(from, to, bytes);
-  count({.uploads = 1}, place);
+  count({.uploads = 1}, caller);
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
-void Device::wait(Place place) {
+void Device::wait(Caller caller) {
   // Freed at the return and not after each round, because a second round still reads memory of the first.
   std::vector<std::shared_ptr<const void>> kept;
   // A second round follows if a result asked for more work, as masks do that did not fit.
@@ -73,7 +73,7 @@ void Device::wait(Place place) {
       throw;
     }
     stream_->wait();
-    if (!on_host()) count({.waits = 1, .overflows = again ? 1 : 0}, place);
+    if (!on_host()) count({.waits = 1, .overflows = again ? 1 : 0}, caller);
     read_times();
     for (const auto& [before, after] : hooks) after();
   }
@@ -84,14 +84,14 @@ void Device::read_times() {
   timed_.clear();
 }
 
-void Device::abandon(Place place) {
+void Device::abandon(Caller caller) {
   timed_.clear();
   // Both live until the wait has ended, because the device still uses their memory. No hook runs.
   const auto hooks = std::exchange(at_wait_, {});
   const auto kept = std::exchange(kept_, {});
   try {
     stream_->wait();
-    if (!on_host()) count({.waits = 1}, place);
+    if (!on_host()) count({.waits = 1}, caller);
   } catch (const DeviceError&) {
     throw;
   } catch (const std::exception&) {  // a fake stream runs operations here, so their errors come late

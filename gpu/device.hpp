@@ -53,7 +53,7 @@ using CountsByCall = std::map<std::string, DeviceCounts>;
 /// A device belongs to one lane. Only the thread of this lane uses it.
 class Device final {
  public:
-  using Place = std::source_location;
+  using Caller = std::source_location;
 
   /// The CPU.
   Device();
@@ -74,12 +74,12 @@ class Device final {
 
   /// Copies a raster to the device. `keep` owns the host's pixels and is held until the copy is done.
   /// On the host nothing is copied.
-  DeviceImage upload(const Image8& raster, std::shared_ptr<const void> keep, Place place = Place::current());
+  DeviceImage upload(const Image8& raster, std::shared_ptr<const void> keep, Caller caller = Caller::current());
 
   /// Blocks until all calls are done and their results are delivered.
-  void wait(Place place = Place::current());
+  void wait(Caller caller = Caller::current());
   /// Waits, and drops the results of all calls since the last wait(). Call it after a batch failed halfway.
-  void abandon(Place place = Place::current());
+  void abandon(Caller caller = Caller::current());
 
   [[nodiscard]] DeviceCounts counts() const { return counts_; }
   /// The same since the first begin_stage(), by stage.
@@ -155,9 +155,9 @@ class Device final {
     counted("copy", static_cast<double>(bytes), [&] { stream_->copy(from, to, bytes); });
   }
   /// Copies to memory of mapped(), and counts the copy.
-  void download(const void* from, void* to, std::size_t bytes, Place place = Place::current());
+  void download(const void* from, void* to, std::size_t bytes, Caller caller = Caller::current());
   /// Copies rows of an item from memory of mapped() to the device, and counts the copy. Keep `from` until the next wait.
-  void upload_rows(const void* from, void* to, std::size_t bytes, Place place = Place::current());
+  void upload_rows(const void* from, void* to, std::size_t bytes, Caller caller = Caller::current());
 
   /// Adds work to the next wait(): `before` (may be empty) starts downloads, `after` delivers their results.
   /// If `after` starts more calls, the same wait() waits for them too.
@@ -205,7 +205,7 @@ class Device final {
     if (from != nullptr) timed_.push_back({std::move(job), std::move(from), stream_->mark()});
   }
   void read_times();
-  void count(const DeviceCounts& more, Place place);
+  void count(const DeviceCounts& more, Caller caller);
 
   const std::unique_ptr<Stream> stream_;
   DeviceCounts counts_;
