@@ -144,16 +144,14 @@ void check_formats(const Chain& chain, const Packages& packages) {
                               : "--format png, or the recipe configs/tiled.yaml"));
 }
 
-/// The format or stage that needs pictures that are decoded whole; null: none.
-std::string reader_of_pixels(const Chain& chain) {
-  for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
-    if (std::ranges::find(sink->reads, &pixels) != sink->reads.end()) return "the format " + sink->name;
+/// For messages: "the format overlay", or "stage 'detect'".
+std::string name_of(const ChainLink& reader_of_pixels, const Chain& chain) {
+  if (reader_of_pixels.info.name == Encode::name) {
+    for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
+      if (std::ranges::find(sink->reads, &pixels) != sink->reads.end()) return "the format " + sink->name;
+    }
   }
-  for (const ChainLink& link : chain.links()) {
-    if (!link.info.in_parts && std::ranges::find(link.info.reads, &pixels) != link.info.reads.end())
-      return "stage '" + link.info.name + "'";
-  }
-  return {};
+  return "stage '" + reader_of_pixels.info.name + "'";
 }
 
 /// Throws UsageError if levels or micrometres are given that windows of the chain cannot have.
@@ -168,8 +166,9 @@ void check_levels(const Config& config, const Chain& chain, const Packages& pack
         throw UsageError("decode.level and decode.mpp are for slides, but '" + use.folder +
                          "' takes volumes; leave them out");
       const bool asked = found->second->mpp > 0 && decode.level < 0;
-      if ((!chosen && !asked) || reads_in_parts(config.chain)) continue;
-      const std::string reader = reader_of_pixels(config.chain);
+      const ChainLink* const whole = reader_of_pixels(config.chain);
+      if ((!chosen && !asked) || whole == nullptr) continue;
+      const std::string reader = name_of(*whole, config.chain);
       throw UsageError(
           (chosen ? "decode.level or decode.mpp is given" : "'" + use.folder + "' asks for micrometres a pixel") +
           ", but " + reader + " needs whole pictures, which are not resampled; leave " + reader +

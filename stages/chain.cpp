@@ -206,13 +206,17 @@ int Chain::objects() const {
   return objects;
 }
 
-bool reads_in_parts(const Chain& chain) {
-  const auto& links = chain.links();
-  // A stage or a sink that needs the pixels of whole pictures would find none.
-  const bool needs_pixels = std::ranges::any_of(links, [](const ChainLink& link) {
+const ChainLink* reader_of_pixels(const Chain& chain) {
+  const auto found = std::ranges::find_if(chain.links(), [](const ChainLink& link) {
     return !link.info.in_parts && std::ranges::find(link.info.reads, &pixels) != link.info.reads.end();
   });
-  return !needs_pixels && std::ranges::any_of(links, [](const ChainLink& link) { return link.info.in_parts; });
+  return found == chain.links().end() ? nullptr : &*found;
+}
+
+bool reads_in_parts(const Chain& chain) {
+  // It would find no pixels.
+  if (reader_of_pixels(chain) != nullptr) return false;
+  return std::ranges::any_of(chain.links(), [](const ChainLink& link) { return link.info.in_parts; });
 }
 
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {

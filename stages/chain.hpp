@@ -73,6 +73,8 @@ class Chain {
   const std::vector<StageEntry>* table_ = nullptr;
 };
 
+/// The first stage that needs pictures that are decoded whole, which may be `encode` with a format; null: none.
+const ChainLink* reader_of_pixels(const Chain& chain);
 /// Whether all stages that need pixels take files that are read in parts (Frame::region).
 bool reads_in_parts(const Chain& chain);
 
