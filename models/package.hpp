@@ -53,7 +53,7 @@ struct Scaling {
   enum class Of {
     all,         ///< all values
     nonzero,     ///< those that are not zero; zeros stay zero
-    nonzero_box  ///< those in the smallest box that has all places of the file with a value other than zero
+    nonzero_box  ///< those in the smallest box that has all places where a channel is not zero, before `clip`
   };
   Kind kind = Kind::constant;
   std::optional<std::pair<float, float>> clip{};  ///< values are limited to this range first

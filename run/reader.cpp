@@ -95,8 +95,8 @@ void Reader::read(Frame& frame) {
   if (options.labels_back)
     throw PictureError(
         Reason::unsupported_format,
-        "the package asks for micrometres a pixel, and this kind of file has none; if its pixels have the "
-        "right size, give such pictures a run of their own with decode.level=0");
+        "the package asks for micrometres a pixel, and this kind of file has none; if its pixels have the right size, "
+        "give such pictures a run of their own with decode.level=0");
   if (options.level > 0 || options.mpp > 0)
     throw PictureError(Reason::unsupported_format,
                        "this picture is read whole, and has no levels or micrometres; leave out decode.level and "

@@ -186,7 +186,7 @@ class TiffRegion final : public RegionSource {
     info_.type = type_of(layout, as_rgb);
     info_.spacing_mm = spacing_mm;
     info_.file_size = file_size;
-    if (!file_size) info_.geo = geo_tags(file_->tiff());  // of this level, and labels have another size
+    if (!file_size) info_.geo = geo_tags(file_->tiff());  // the tags are of this level, and labels are not
     part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
     band_bytes_ = static_cast<std::size_t>(info_.row_bytes()) * layout.part_height;
   }
