@@ -138,7 +138,7 @@ void Embed::embed_objects(Batch& batch) const {
              .calls = embedder_calls,
              .owners = owners,
              .make =
-                 [&](std::span<const CallRow> rows, int count) {
+                 [&](std::span<const CallRow> rows, int count, bool /*part*/) {
                    return std::vector<Tensor>{crop_rows(device, rows, crops, package.input, type, count)};
                  },
              .take = [&](std::span<const TakenRow> rows) { vectors.take(rows); }});

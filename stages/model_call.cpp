@@ -225,7 +225,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       }
       const int total =
           rows.model.padded(static_cast<int>(these.size()), rows.method, unpadded || these.size() < count);
-      if (rows.make) return rows.make(these, total);
+      if (rows.make) return rows.make(these, total, these.size() < count);
       const Tensor& images = batch.columns.get(model_inputs).at(rows.model.folder()).images;
       return std::vector<Tensor>{gather(*context.device, images, these, owners, total)};
     };

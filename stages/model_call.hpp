@@ -72,9 +72,9 @@ struct BatchRows {
   std::function<bool(int row)> wanted{};  ///< whether the picture needs the row; empty: all rows
   bool take_unwanted = false;             ///< also calls the model for other rows, and takes them
 
-  /// Makes the inputs of a call: these rows in order, then zeros up to `count` rows.
+  /// Makes the inputs of a call: these rows in order, then zeros up to `count` rows. `part`: a call of more rows failed.
   /// Empty: the rows are pictures, and their inputs are those that `preprocess` made.
-  std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count)> make{};
+  std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count, bool part)> make{};
   /// Gets the results of a call before the next call is made: rows in order, without those of failed pictures.
   std::function<void(std::span<const TakenRow> rows)> take;
 };

@@ -18,6 +18,8 @@ struct Segment::Prompt {
 
 struct Segment::Work {
   std::vector<Tensor> embeddings;  // [C,h,w] of each slot; no data where the picture has no boxes or failed
+  Tensor together;                 // all embeddings, if calls are padded
+  std::vector<int> row;            // of each slot in `together`
   std::vector<Prompt> prompts;
   std::vector<PictureLogits> results;  // of each slot
 };
@@ -76,9 +78,9 @@ void Segment::Options::visit(OptionVisitor& v) {
   v.option("pack", pack, "fill decoder calls with boxes from all pictures of the batch");
   v.option("image_batch", image_batch, "maximum pictures in an encoder call, up to the maximum of the package",
            {1, 1024});
-  v.option(
-      "pad", pad,
-      "pad the batch of a call to a power of two, so that the model sees few input shapes; a variant pads by itself");
+  v.option("pad", pad,
+           "pad the batch of a call to a power of two, or to a size of the variant, so that the model sees few input "
+           "shapes");
   v.on_gpu("image_batch", "16");
   v.on_gpu("pad", "yes");
 }
@@ -113,6 +115,7 @@ void Segment::run(Batch& batch) {
   const auto loaded = model_.engine();  // keeps the model loaded for both methods, even if the cache evicts it
   Work work;
   work.embeddings.resize(batch.frames.size());
+  work.row.resize(batch.frames.size());
   work.results.resize(batch.frames.size());
   // First all pictures, then all boxes, so that a decoder call can have boxes of several pictures.
   encode_pictures(batch, work);
@@ -147,6 +150,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
     // Pictures without boxes, often the majority, need no embedding.
     if (!frame.failed() && !frame.columns.get(detections).list.empty()) slots.push_back(static_cast<int>(slot));
   }
+  int calls = 0;
   call_rows(batch, context_,
             {.stage = name,
              .model = model_,
@@ -158,8 +162,20 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
                  const int slot = slots[static_cast<std::size_t>(row.row)];
                  // A view that keeps the output of the whole call alive.
                  work.embeddings[static_cast<std::size_t>(slot)] = row.outputs->front().row(row.at);
+                 work.row[static_cast<std::size_t>(slot)] = row.at;
+                 if (work.together.storage != row.outputs->front().storage) ++calls;
+                 work.together = row.outputs->front();
                }
              }});
+  if (!options_.pad || calls <= 1) return;
+  std::vector<const Tensor*> all;
+  for (const int slot : slots) {
+    const Tensor& embedding = work.embeddings[static_cast<std::size_t>(slot)];
+    if (embedding.data == nullptr) continue;  // its picture has failed
+    work.row[static_cast<std::size_t>(slot)] = static_cast<int>(all.size());
+    all.push_back(&embedding);
+  }
+  work.together = stack(*context_.device, all);
 }
 
 void Segment::decode_boxes(Batch& batch, Work& work) const {
@@ -167,30 +183,34 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
   std::vector<int> owners;
   for (const Prompt& prompt : work.prompts) owners.push_back(prompt.slot);
   Tensor nothing;  // the embedding of a blank picture, made when one is needed
-  const auto make = [&](std::span<const CallRow> rows, int count) {
+  const auto make = [&](std::span<const CallRow> rows, int count, bool part) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
     const auto total = static_cast<std::size_t>(count);
     // Rows of padding keep the empty box and image 0. call_rows() drops their results.
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
+    // All embeddings of the batch, so that the shape of a call does not depend on the pictures of its boxes. Not after a
+    // failure: a picture without boxes in this call may be to blame.
+    const bool together = options_.pad && !part && std::ranges::none_of(rows, &CallRow::blank);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Prompt& prompt = work.prompts[static_cast<std::size_t>(rows[i].row)];
       const auto slot = static_cast<std::size_t>(prompt.slot);
       // Zeros in place of a failed picture's embedding, so that its values cannot make the call fail again.
       if (rows[i].blank && nothing.data == nullptr) nothing = zeros_like(device, work.embeddings[slot]);
       // Rows of a picture are adjacent, so each embedding is in the call once.
-      if (slots.empty() || slots.back() != prompt.slot) {
+      if (!together && (slots.empty() || slots.back() != prompt.slot)) {
         slots.push_back(prompt.slot);
         embeddings.push_back(rows[i].blank ? &nothing : &work.embeddings[slot]);
       }
-      image_index[i] = static_cast<int>(slots.size()) - 1;
+      image_index[i] = together ? work.row[slot] : static_cast<int>(slots.size()) - 1;
       if (!rows[i].blank) boxes[i] = prompt.box;
     }
     // Counted here, because only `make` knows the padding.
     context_.counters[decoder_slots] += count;
     Prompts prompts = make_prompts(device, boxes, image_index);
-    return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
+    return std::vector<Tensor>{together ? work.together : stack(device, embeddings), std::move(prompts.boxes),
+                               std::move(prompts.image_index)};
   };
   const auto take = [&](std::span<const TakenRow> rows) {
     for (const TakenRow& row : rows) {

@@ -41,7 +41,9 @@ int StageModel::limit(std::string_view method) const {
 }
 
 int StageModel::padded(int rows, std::string_view method, bool part) const {
-  if (!(use_.padded || use_.one_shape) || !engine()->row_counts(method).empty()) return rows;
+  if (!(use_.padded || use_.one_shape)) return rows;
+  if (const auto counts = engine()->row_counts(method); !counts.empty())
+    return use_.padded && !part ? computed_rows(rows, counts) : rows;
   if (!use_.one_shape) return padded_rows(rows, maximum(method));
   return part ? rows : std::max(rows, std::min(maximum(method), limit(method)));
 }

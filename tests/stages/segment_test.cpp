@@ -37,7 +37,9 @@ struct Given {
   std::vector<int> codes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
   int blank_slot = -1;
   int max_batch = 16, max_boxes = 64;
+  int index_shift = 0;  // a planted fault: boxes belong to the picture that is so many rows later
   std::function<void(std::vector<Tensor>& outputs, std::string_view method)> change{};
+  std::function<void(std::span<const Tensor> inputs)> seen{};  // gets the inputs of the decoder
 };
 
 Outcome run(const Given& given) {
@@ -46,6 +48,11 @@ Outcome run(const Given& given) {
   fixture.add_view(detector_package(), detector_by_code(given.answers));
   const auto model = segmenter_by_code(given.before_encode, given.before_decode);
   fixture.set_segmenter(sam, [&, model](std::string_view method, std::span<const Tensor> inputs) {
+    if (method == "decode") {
+      if (given.seen) given.seen(inputs);
+      for (std::int64_t& index : inputs[2].host<std::int64_t>())
+        index = (index + given.index_shift) % inputs[0].shape[0];
+    }
     auto outputs = model(method, inputs);
     if (given.change) given.change(outputs, method);
     return outputs;
@@ -65,6 +72,10 @@ Outcome run(const Given& given) {
           fixture.counters[split_calls].count()};
 }
 
+bool has_own_iou(const Mask& mask, int code, const Detection& found) {
+  return mask.predicted_iou == doctest::Approx(fake_iou(code, found.x0, found.y0)).epsilon(1e-6);
+}
+
 // Checks that every object has the mask and predicted IoU of its own box and picture, computed here without the stages.
 void check_objects(const Outcome& outcome, const Given& given) {
   for (std::size_t slot = 0; slot < outcome.frames.size(); ++slot) {
@@ -76,7 +87,7 @@ void check_objects(const Outcome& outcome, const Given& given) {
     const auto& outlined = frame.columns.get(masks);
     REQUIRE(outlined.size() == found.size());
     for (std::size_t i = 0; i < found.size(); ++i) {
-      CHECK(outlined[i].predicted_iou == doctest::Approx(fake_iou(code, found[i].x0, found[i].y0)).epsilon(1e-6));
+      CHECK(has_own_iou(outlined[i], code, found[i]));
       // The mask of the fake in cells of 4 x 4 pixels. Bilinear edges are at most half a cell from the cells' outline.
       double cells = 0;
       const float right = found[i].x0 + (found[i].x1 - found[i].x0) * (1 + static_cast<float>(code % 8)) / 8;
@@ -171,6 +182,35 @@ TEST_CASE("embeddings of one encoder call reach the decoder without a copy, and 
     CHECK(one_call == (std::string_view(image_batch) == "16"));
     CHECK((one_call ? views : copies) >= 1);
     CHECK((one_call ? copies : views) == 0);
+  }
+}
+
+TEST_CASE("padded decoder calls get the embeddings of all pictures, so their shape does not depend on their boxes") {
+  for (const char* image_batch : {"16", "11", "4"}) {
+    CAPTURE(image_batch);
+    Given given{.segment = {{"box_batch", {"10"}}, {"image_batch", {image_batch}}, {"pad", {"yes"}}}};
+    std::vector<std::int64_t> embeddings;
+    given.seen = [&](std::span<const Tensor> inputs) { embeddings.push_back(inputs[0].shape[0]); };
+    const Outcome outcome = run(given);
+    CHECK(embeddings == std::vector<std::int64_t>(5, 16));
+    check_objects(outcome, given);
+  }
+}
+
+TEST_CASE("a decoder call with the embedding of the wrong picture is found") {
+  for (const char* pad : {"no", "yes"}) {
+    Given given{.segment = {{"image_batch", {"16"}}, {"pad", {pad}}}};
+    for (const int shift : {0, 1}) {
+      given.index_shift = shift;
+      const Outcome outcome = run(given);
+      int own = 0;
+      for (std::size_t slot = 0; slot < outcome.frames.size(); ++slot) {
+        const auto& found = outcome.frames[slot]->columns.get(detections).list;
+        const auto& outlined = outcome.frames[slot]->columns.get(masks);
+        for (std::size_t i = 0; i < found.size(); ++i) own += has_own_iou(outlined[i], given.codes[slot], found[i]);
+      }
+      CHECK(own == (shift == 0 ? 48 : 0));
+    }
   }
 }
 
