@@ -11,17 +11,70 @@
 
 namespace millrace {
 
+namespace {
+
+using Constants = std::unordered_map<std::string, at::Tensor>;
+
+/// The constants of a runner, by their names in its code.
+Constants constants_of(const torch::inductor::AOTIModelContainerRunner& runner) {
+  const auto by_origin = runner.extract_constants_map(/*use_inactive=*/false);
+  Constants constants;
+  for (const auto& [name, origin] : runner.getConstantNamesToOriginalFQNs()) {
+    if (const auto found = by_origin.find(origin); found != by_origin.end()) constants.emplace(name, found->second);
+  }
+  return constants;
+}
+
+/// Lets the runner use these constants, which must outlive it, and frees its own.
+void share(Constants& constants, torch::inductor::AOTIModelContainerRunner& runner) {
+  // A runner has two sets of constants, and only the inactive one can be freed. Twice, because run_single_threaded() in
+  // LibTorch's model_container.h works with the first set only.
+  for (int i = 0; i < 2; ++i) {
+    runner.update_constant_buffer(constants, /*use_inactive=*/true, /*validate_full_updates=*/true,
+                                  /*user_managed=*/true);
+    runner.swap_constant_buffer();
+    runner.free_inactive_constant_buffer();
+  }
+}
+
+}  // namespace
+
 CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device,
-                               int lanes) {
+                               int lanes)
+    : device_(device), lanes_(lanes) {
   const Side row = method.outputs.front().shape.front();
   for (const TensorForm& input : method.inputs) by_row_.push_back(input.shape.front() == row);
-  const auto& makers = torch::inductor::getAOTIModelRunnerRegistry();
-  const auto make = makers.find(device);
-  TORCH_CHECK(make != makers.end(), "this LibTorch has no AOTInductor for ", device);
   for (const CompiledCall& call : calls) {
-    libraries_.push_back(
-        {call.rows, make->second(call.library.string(), static_cast<std::size_t>(lanes), device, "", false)});
+    Library& library = libraries_.emplace_back(Library{call.rows, call.library.string(), {}});
+    first_.push_back(load(library));
+    if (device_ != "cpu") library.constants = constants_of(*first_.back());
   }
+}
+
+// On a GPU, a runner for several threads would wait for its last call, or ask whether it has ended. Both are hidden
+// waits, and CUDA forbids them while a graph is captured. So each stream has runners of its own.
+std::unique_ptr<CompiledMethod::Runner> CompiledMethod::load(const Library& library) const {
+  const auto& makers = torch::inductor::getAOTIModelRunnerRegistry();
+  const auto make = makers.find(device_);
+  TORCH_CHECK(make != makers.end(), "this LibTorch has no AOTInductor for ", device_);
+  const bool on_cpu = device_ == "cpu";
+  return make->second(library.file, on_cpu ? static_cast<std::size_t>(lanes_) : 1, device_, "",
+                      /*run_single_threaded=*/!on_cpu);
+}
+
+const std::vector<std::unique_ptr<CompiledMethod::Runner>>& CompiledMethod::runners_of(void* stream) {
+  const std::lock_guard lock(mutex_);
+  const auto found = runners_.find(stream);
+  if (found != runners_.end()) return found->second;
+  std::vector<std::unique_ptr<Runner>> runners = std::move(first_);
+  first_.clear();
+  if (runners.empty()) {
+    for (Library& library : libraries_) {
+      runners.push_back(load(library));
+      share(library.constants, *runners.back());
+    }
+  }
+  return runners_.emplace(stream, std::move(runners)).first->second;
 }
 
 std::vector<int> CompiledMethod::row_counts() const {
@@ -42,15 +95,15 @@ std::int64_t times_without_memory(const at::Tensor& tensor) {
 }  // namespace
 
 // A library checks the shapes of its inputs (AOTI_RUNTIME_CHECK_INPUTS), but only prints what is wrong.
-std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::vector<at::Tensor>& inputs,
-                                            void* stream) {
+std::vector<at::Tensor> CompiledMethod::run(const Library& library, Runner& runner,
+                                            const std::vector<at::Tensor>& inputs, void* stream) {
   const auto message = [&](const std::string& what) {
     return c10::str("the library of the variant for calls of ", library.rows, " rows ", what);
   };
   std::vector<at::Tensor> outputs;
   const std::int64_t before = times_without_memory(inputs.front());
   try {
-    outputs = library.runner->run(inputs, stream);
+    outputs = runner.run(inputs, stream);
   } catch (const std::runtime_error&) {  // its text has no reason
     if (times_without_memory(inputs.front()) > before) throw std::runtime_error(message("ran out of memory"));
     const std::string text =
@@ -66,7 +119,8 @@ std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::v
   return outputs;
 }
 
-std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inputs, void* stream) const {
+std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inputs, void* stream) {
+  const std::vector<std::unique_ptr<Runner>>& runners = runners_of(stream);
   const auto first = std::find(by_row_.begin(), by_row_.end(), true) - by_row_.begin();
   const std::int64_t rows = inputs[static_cast<std::size_t>(first)].size(0);
   std::vector<std::vector<at::Tensor>> parts;  // by call
@@ -89,7 +143,7 @@ std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inpu
       if (reinterpret_cast<std::uintptr_t>(input.data_ptr()) % 16 != 0) input = input.clone();
       given.push_back(std::move(input));
     }
-    parts.push_back(run(library, given, stream));
+    parts.push_back(run(library, *runners[static_cast<std::size_t>(&library - libraries_.data())], given, stream));
     for (at::Tensor& output : parts.back()) output = output.narrow(0, 0, taken);
     done += taken;
   }

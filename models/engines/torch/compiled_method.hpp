@@ -3,8 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "models/method.hpp"
@@ -16,26 +19,37 @@ namespace millrace {
 class CompiledMethod {
  public:
   /// Loads the libraries of `calls`, smallest number of rows first, for "cpu" or "cuda".
-  /// `lanes` is the maximum number of threads that call it at once. They share the weights.
+  /// `lanes` is the maximum number of threads that call it at once on a CPU. They share the weights.
   CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device, int lanes);
 
   /// The rows of its libraries, smallest first.
   std::vector<int> row_counts() const;
 
   /// Any number of rows. More rows than the largest library takes become several calls. A call with fewer rows than its
-  /// library takes repeats its last row, whose results are dropped.
-  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, void* stream) const;
+  /// library takes repeats its last row, whose results are dropped. Each stream is that of one thread, null on a CPU.
+  /// Its first call loads the libraries for it; streams share the weights.
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, void* stream);
 
  private:
+  using Runner = torch::inductor::AOTIModelContainerRunner;
   struct Library {
     std::int64_t rows;
-    std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner;
+    std::string file;
+    std::unordered_map<std::string, at::Tensor> constants;  // of the first runner; those of further streams use them
   };
 
-  static std::vector<at::Tensor> run(const Library& library, const std::vector<at::Tensor>& inputs, void* stream);
+  std::unique_ptr<Runner> load(const Library& library) const;
+  const std::vector<std::unique_ptr<Runner>>& runners_of(void* stream);
+  static std::vector<at::Tensor> run(const Library& library, Runner& runner, const std::vector<at::Tensor>& inputs,
+                                     void* stream);
 
   std::vector<bool> by_row_;  // by input: its first dimension counts the rows of the call
+  std::string device_;
+  int lanes_;
   std::vector<Library> libraries_;
+  std::vector<std::unique_ptr<Runner>> first_;  // by library, until a stream takes them
+  std::mutex mutex_;
+  std::map<void*, std::vector<std::unique_ptr<Runner>>> runners_;  // by stream and library
 };
 
 }  // namespace millrace
