@@ -178,7 +178,6 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
   if (arguments.compare_precisions) check_free(given, "device.precision", "precision");
   if (arguments.compare_engines) check_free(given, "models.engine", "engine");
   if (arguments.compare_layouts && !arguments.compare_engines) check_free(given, "models.engine", "layout");
-  if (arguments.compare_graphs && !arguments.compare_engines) check_free(given, "models.engine", "graphs");
   if (arguments.compare_graphs && devices.kind != Devices::Kind::cuda)
     throw UsageError(
         "--compare graphs needs a GPU, because a CPU has no CUDA graphs; add --device cuda, or leave it out");
@@ -193,22 +192,20 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
       if (exists_here(word, parsed_config(settings), devices)) precisions.push_back(word);
     }
   }
-  // A variant has the layout with which it was compiled, and CUDA cannot capture its calls. So only TorchScript has both.
   struct Way {
     std::string engine{}, layout{};
     bool graphs = false;
   };
   std::vector<Way> ways;
-  const std::string in_torchscript =
-      arguments.compare_engines || arguments.compare_layouts || arguments.compare_graphs ? "torchscript" : "";
-  for (const std::string layout : {"channels-last", "channels-first"}) {
-    if (layout == "channels-first" && !arguments.compare_layouts) continue;
-    for (const bool graphs : {false, true}) {
-      if (!graphs || arguments.compare_graphs)
-        ways.push_back({in_torchscript, arguments.compare_layouts ? layout : "", graphs});
-    }
-  }
-  if (arguments.compare_engines) ways.push_back({.engine = "aoti"});
+  const auto add = [&](const std::string& engine, const std::string& layout) {
+    ways.push_back({engine, layout});
+    if (arguments.compare_graphs) ways.push_back({engine, layout, true});
+  };
+  const std::string in_torchscript = arguments.compare_engines || arguments.compare_layouts ? "torchscript" : "";
+  add(in_torchscript, arguments.compare_layouts ? "channels-last" : "");
+  if (arguments.compare_layouts) add(in_torchscript, "channels-first");
+  // A variant has the layout with which it was compiled.
+  if (arguments.compare_engines) add("aoti", "");
   std::vector<ProfileCombination> all;
   for (const std::string& precision : precisions) {
     for (const auto& [engine, layout, graphs] : ways) {

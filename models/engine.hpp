@@ -12,6 +12,7 @@
 
 #include "base/tensor.hpp"
 #include "gpu/device.hpp"
+#include "models/graph_use.hpp"
 #include "models/package.hpp"
 #include "models/precision.hpp"
 
@@ -36,8 +37,7 @@ struct EngineOptions {
   bool freeze = true;  ///< fold weights into the graph; false only in tests that compare
   /// Weights of convolutions in channels-last order; false only to compare. Of TorchScript; variants fix their layout.
   bool channels_last = true;
-  /// On a GPU, repeated calls of one shape are CUDA graphs; true only to compare, on one thread. Of TorchScript.
-  bool graphs = false;
+  std::shared_ptr<GraphUse> graphs{};  ///< on a GPU, repeated calls of one shape are CUDA graphs; null: plain calls
   Precision precision = Precision::fp32;
   int lanes = 1;  ///< maximum number of threads that call it at once
 };

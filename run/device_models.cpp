@@ -7,7 +7,7 @@
 namespace millrace {
 
 std::vector<DeviceModels> make_device_models(const Devices& devices, const ResolvedConfig& resolved,
-                                             std::int64_t budget, const EngineFactory& factory,
+                                             const ModelOptions& options, const EngineFactory& factory,
                                              TraceRecorder* recorder) {
   std::vector<DeviceModels> all;
   for (std::size_t i = 0; i < devices.ordinals.size(); ++i) {
@@ -17,6 +17,7 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
       one.demand = std::make_shared<Demand>();
       one.work = std::make_shared<DeviceWork>();
     }
+    if (options.graphs && devices.kind == Devices::Kind::cuda) one.graphs = std::make_shared<GraphUse>();
     // Each engine records calls that run out of memory and, on a GPU, counts calls for the load.
     EngineFactory engines = [engines = engines_on(devices, i, resolved.precisions, factory), demand = one.demand,
                              limits = one.limits, recorder](const Package& package, const EngineOptions& options) {
@@ -24,8 +25,9 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
       return demand == nullptr ? engine : counted(std::move(engine), package, demand, recorder);
     };
     // engines_on() sets device and precision.
-    one.cache = std::make_unique<ModelCache>(budget, std::move(engines),
-                                             EngineOptions{.threads = resolved.team, .lanes = resolved.graph.lanes});
+    one.cache = std::make_unique<ModelCache>(
+        options.budget, std::move(engines),
+        EngineOptions{.threads = resolved.team, .graphs = one.graphs, .lanes = resolved.graph.lanes});
     const std::size_t first = devices.first_of_gpu(i);
     // Devices on one GPU share the mutex, because their calls would disturb each other's times.
     one.alone = first < i ? all[first].alone : std::make_shared<std::shared_mutex>();
@@ -98,6 +100,25 @@ std::map<std::string, std::int64_t> copied_bytes(const std::vector<DeviceModels>
     for (const DeviceWork::Part& one : device.work->parts()) all[one.stage] += one.copied_bytes;
   }
   return all;
+}
+
+std::map<std::string, std::int64_t> graph_counts(const std::vector<DeviceModels>& models) {
+  std::map<std::string, std::int64_t> counts;
+  for (const auto& device : models) {
+    if (device.graphs == nullptr) continue;
+    counts["graphs_captured"] += device.graphs->captured;
+    counts["graph_launches"] += device.graphs->launched;
+  }
+  return counts;
+}
+
+std::vector<std::string> graph_notes(const std::vector<DeviceModels>& models) {
+  std::vector<std::string> notes;
+  for (const auto& device : models) {
+    if (device.graphs == nullptr) continue;
+    for (const GraphUse::Refusal& refusal : device.graphs->refusals()) notes.push_back(text_of(refusal));
+  }
+  return notes;
 }
 
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

@@ -24,6 +24,7 @@ struct DeviceModels {
   std::shared_ptr<CallLimits> limits;  ///< limits of calls, learned when memory ran out
   std::shared_ptr<Demand> demand;      ///< the time that each call takes alone; null if models run on the host
   std::shared_ptr<DeviceWork> work;    ///< operations and copies of the lanes; null if models run on the host
+  std::shared_ptr<GraphUse> graphs;    ///< null: calls are plain
   std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
   std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
   std::unique_ptr<std::mutex> first = std::make_unique<std::mutex>();  ///< a GPU's first lane holds it in its warm-up
@@ -32,10 +33,10 @@ struct DeviceModels {
   std::size_t called = 0;  ///< on the host: of the planned models, how many some lane has called; guarded by `first`
 };
 
-/// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.
+/// One for each of `devices`. Loads nothing yet; `factory` loads packages later. The budget is for each device.
 /// `recorder` gets the calls that count in `demand`; null: none.
 std::vector<DeviceModels> make_device_models(const Devices& devices, const ResolvedConfig& resolved,
-                                             std::int64_t budget, const EngineFactory& factory,
+                                             const ModelOptions& options, const EngineFactory& factory,
                                              TraceRecorder* recorder = nullptr);
 
 /// The statistics of the caches of all devices together.
@@ -53,6 +54,11 @@ void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int g
 
 /// The bytes that each stage copied between the host and its GPU. Empty if models run on the host.
 std::map<std::string, std::int64_t> copied_bytes(const std::vector<DeviceModels>& models);
+
+/// Counters of CUDA graphs by their names in the report, and a sentence for each call that stays plain. Empty if none was
+/// asked for.
+std::map<std::string, std::int64_t> graph_counts(const std::vector<DeviceModels>& models);
+std::vector<std::string> graph_notes(const std::vector<DeviceModels>& models);
 
 /// Keeps the limits of calls on devices of this kind for later runs. Does nothing if no memory was planned.
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

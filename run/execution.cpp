@@ -107,8 +107,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
       known_limits_(setup_.known_limits_file),
       counters_(counters_of_run()),
       planned_models_(planned_models(setup_.views, setup_.packages)),
-      models_(
-          make_device_models(setup_.devices, setup_.resolved, setup_.config.models.budget, factory, setup_.recorder)),
+      models_(make_device_models(setup_.devices, setup_.resolved, setup_.config.models, factory, setup_.recorder)),
       stage_models_{setup_.resolved.batch_size,
                     setup_.packages,
                     nullptr,

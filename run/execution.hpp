@@ -127,6 +127,9 @@ class Execution {
   std::map<std::string, CountsByCall> device_counts_by_stage() const;
   /// By stage, between the host and GPUs. Empty if models run on the host.
   std::map<std::string, std::int64_t> copied_bytes() const { return millrace::copied_bytes(models_); }
+  /// graph_counts() and graph_notes() of all devices.
+  std::map<std::string, std::int64_t> graph_counts() const { return millrace::graph_counts(models_); }
+  std::vector<std::string> graph_notes() const { return millrace::graph_notes(models_); }
   /// Planning of memory, with its calls of models, and the warm-up of the lanes.
   std::int64_t warm_up_ns() const { return planning_ns_ + lane_start_.time_ns(); }
 

@@ -178,6 +178,8 @@ void fill_accounts(RunReport& report, const Attempt& attempt, const Snapshot& wi
 void fill_all_accounts(RunReport& report, const Attempt& attempt) {
   fill_accounts(report, attempt, attempt.execution.window());
   fill_device_counts(report, attempt.execution.device_counts());
+  for (const auto& count : attempt.execution.graph_counts()) report.calls.push_back(count);
+  for (auto& note : attempt.execution.graph_notes()) report.notes.push_back(std::move(note));
 }
 
 /// The report of the attempt up to now; `begun` has the facts that are known from the start.

@@ -71,8 +71,14 @@ std::string layout_word(const ProfileCombination& combination, const Package& pa
 /// Calls one method at one size in one combination. Between release() and prepare(), it holds no memory of the device.
 class Calls {
  public:
-  Calls(ProfileLane& lane, const Package& package, const Method& method, ProfileRow row)
-      : row(std::move(row)), lane_(lane), package_(package), method_(method), engine_(lane.engine(package)) {}
+  /// `graphs` are those of the lane; null: its calls are plain.
+  Calls(ProfileLane& lane, const Package& package, const Method& method, const GraphUse* graphs, ProfileRow row)
+      : row(std::move(row)),
+        lane_(lane),
+        package_(package),
+        method_(method),
+        graphs_(graphs),
+        engine_(lane.engine(package)) {}
 
   /// One call alone, with the memory that it takes. Returns false if memory runs out.
   bool first_call() {
@@ -137,9 +143,10 @@ class Calls {
  private:
   template <class Work>
   bool attempt(const Work& work) {
+    const std::size_t refused = graphs_ == nullptr ? 0 : graphs_->refusals().size();
     try {
       work();
-      return true;
+      return graphs_ == nullptr || all_captured(refused);
     } catch (const OutOfMemoryError&) {
       return false;
     } catch (const std::bad_alloc&) {
@@ -149,9 +156,19 @@ class Calls {
     }
   }
 
+  // A plain call would be measured in the place of a graph. The first refusals, `known` ones, are of earlier sizes.
+  bool all_captured(std::size_t known) const {
+    const auto refusals = graphs_->refusals();
+    for (const GraphUse::Refusal& refusal : refusals) {
+      if (!refusal.no_memory) throw ModelError(text_of(refusal));
+    }
+    return refusals.size() == known;
+  }
+
   ProfileLane& lane_;
   const Package& package_;
   const Method& method_;
+  const GraphUse* const graphs_;
   const std::shared_ptr<Engine> engine_;
   std::vector<Tensor> inputs_;
   std::vector<double> seconds_;
@@ -163,7 +180,8 @@ class Profiling {
       : request_(request), listener_(listener) {
     if (!request.devices.buses.empty()) nvml_ = Nvml::open();
     for (const ProfileCombination& combination : request.combinations) {
-      const auto with_options = [factory, channels_last = combination.channels_last, graphs = combination.graphs](
+      graphs_.push_back(combination.graphs ? std::make_shared<GraphUse>() : nullptr);
+      const auto with_options = [factory, channels_last = combination.channels_last, graphs = graphs_.back()](
                                     const Package& package, EngineOptions options) {
         options.channels_last = channels_last;
         options.graphs = graphs;
@@ -226,7 +244,7 @@ class Profiling {
                      .layout = layout_word(combination, *package),
                      .graph = combination.graphs,
                      .real_inputs = lane.has_inputs(*package, method)};
-      all.emplace_back(lane, *package, package->method(method.name), std::move(row));
+      all.emplace_back(lane, *package, package->method(method.name), graphs_[i].get(), std::move(row));
     }
     std::vector<Calls*> fitting;
     for (Calls& one : all) {
@@ -308,7 +326,9 @@ class Profiling {
 
   const ProfileRequest& request_;
   const ProfileListener& listener_;
-  std::vector<std::unique_ptr<ProfileLane>> lanes_;  // parallel to the combinations
+  // Parallel to the combinations.
+  std::vector<std::shared_ptr<GraphUse>> graphs_;
+  std::vector<std::unique_ptr<ProfileLane>> lanes_;
   std::unique_ptr<Nvml> nvml_;
 };
 

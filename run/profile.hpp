@@ -23,7 +23,7 @@ struct ProfileCombination {
   Packages packages{};
   bool only_variants = false;  ///< leaves out packages without a compiled variant
   bool channels_last = true;   ///< EngineOptions::channels_last
-  bool graphs = false;         ///< EngineOptions::graphs
+  bool graphs = false;         ///< calls are CUDA graphs
 };
 
 struct ProfileRequest {

@@ -47,6 +47,7 @@ struct ModelOptions {
   std::string engine = "auto";
   std::string variants;
   std::int64_t budget = std::int64_t{4} << 30;
+  bool graphs = false;
   void visit(OptionVisitor& v) {
     v.option("engine", engine,
              "auto, torchscript, aoti, or simulated:TABLE.yaml, which only waits for the times in the table; auto: "
@@ -56,6 +57,11 @@ struct ModelOptions {
     v.bytes("budget", budget,
             "memory for loaded packages; the least recently used are evicted first, and a larger package is refused",
             {}, Affects::run);
+    v.option(
+        "graphs", graphs,
+        "on a GPU, repeat each model call of the same shape as a CUDA graph: one launch instead of hundreds; keeps "
+        "more memory",
+        Affects::run);
   }
 };
 

@@ -42,7 +42,7 @@ struct TorchInterface {
 };
 
 /// Raise it when TorchInterface, Engine, EngineOptions, Device, Stream, Tensor or an exception class changes.
-inline constexpr std::int32_t torch_interface_version = 4;
+inline constexpr std::int32_t torch_interface_version = 5;
 
 /// The only function that the plug-in exports.
 using TorchInterfaceFunction = const TorchInterface*();

@@ -129,6 +129,12 @@ class Options(TilesOptions, PictureOptions):
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--engine", "warp")
         self.assertEqual(done.code, program.USAGE, done)
 
+    def models_graphs(self):
+        self.segment(models__graphs="no")
+        done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--segmenter", program.package("sam_small"), "--set", "models.graphs=yes", "--device", "cpu")
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("models.graphs needs a GPU", done.err)
+
     def models_variants(self):
         for variant in program.PACKAGES.glob("compiled/sam_small.pkg.variants/*"):  # there is none on a CPU without AVX2
             for engine, used in (("aoti", variant.name), ("torchscript", "")):

@@ -191,7 +191,7 @@ class BenchLane {
  public:
   explicit BenchLane(LaneBench& bench, std::unique_ptr<Stream> stream = nullptr)
       : parts_(bench),
-        models_(make_device_models(parts_.devices, parts_.resolved, parts_.config.models.budget, bench.factory())),
+        models_(make_device_models(parts_.devices, parts_.resolved, parts_.config.models, bench.factory())),
         stage_models_{bench.batch_size, parts_.packages, nullptr, nullptr, {}, picture_inputs(parts_.views)},
         context_{stage_models_, nullptr, counters, names_, source_, none_},
         lane(parts_.views, context_, models_.front(),

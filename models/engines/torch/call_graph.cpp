@@ -10,10 +10,13 @@ namespace {
 
 using at::cuda::CUDAGraph;
 
-void* begin() {
+void* begin(const void* sibling) {
   auto graph = std::make_unique<CUDAGraph>();
+  c10::MempoolId_t pool{0, 0};
+  // pool() changes nothing.
+  if (sibling != nullptr) pool = static_cast<CUDAGraph*>(const_cast<void*>(sibling))->pool();
   // Other threads may allocate meanwhile.
-  graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   return graph.release();
 }
 void end(void* graph) { static_cast<CUDAGraph*>(graph)->capture_end(); }

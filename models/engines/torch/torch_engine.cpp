@@ -18,7 +18,7 @@
 
 #include "gpu/stream.hpp"
 #include "models/engines/torch/compiled_method.hpp"
-#include "models/engines/torch/graphed_call.hpp"
+#include "models/engines/torch/graphed_calls.hpp"
 #include "models/engines/torch/prepare_module.hpp"
 
 namespace millrace {
@@ -165,7 +165,7 @@ class TorchEngine final : public Engine {
         threads_(options.threads),
         device_(options.device),
         tf32_(options.precision == Precision::tf32),
-        graphs_(options.graphs && options.device >= 0),
+        graphs_(options.device >= 0 ? options.graphs : nullptr),
         image_type_(millrace::image_type(options.precision)) {
     // First, because LibTorch knows no GPU before this library is open.
     if (options.device >= 0) load_cuda();
@@ -216,20 +216,18 @@ class TorchEngine final : public Engine {
       // They live until wrap() returns, because it may convert or copy outputs, on the lane's stream.
       const c10::InferenceMode inference;
       const OnStream on_stream(device);
-      if (const auto compiled = compiled_.find(method); compiled != compiled_.end()) {
-        std::vector<at::Tensor> given;
-        for (const Tensor& input : inputs) given.push_back(borrow(input));
-        return wrap(method, compiled->second.call(given, native_of(device)));
-      }
-      const auto function = module_.find_method(std::string(method));
-      if (!function) throw error("has no method '", method, "'; its methods are ", c10::Join(", ", methods_));
+      void* const stream = native_of(device);
       const auto compute = [&](const std::vector<at::Tensor>& given) {
+        if (const auto compiled = compiled_.find(method); compiled != compiled_.end())
+          return wrap(method, compiled->second.call(given, stream));
+        const auto function = module_.find_method(std::string(method));
+        if (!function) throw error("has no method '", method, "'; its methods are ", c10::Join(", ", methods_));
         return wrap(method, (*function)(std::vector<c10::IValue>(given.begin(), given.end())));
       };
       std::vector<at::Tensor> given;
       given.reserve(inputs.size());
       for (const Tensor& input : inputs) given.push_back(borrow(input));
-      return graphs_ ? graphed_.call(std::string(method), given, compute) : compute(given);
+      return graphs_ ? graphs_of(stream).call(c10::str(name_, ": ", method), given, compute, *graphs_) : compute(given);
     });
   }
 
@@ -250,6 +248,11 @@ class TorchEngine final : public Engine {
                                        [name = name](const Method& one) { return one.name == name; });
       compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes);
     }
+  }
+
+  GraphedCalls& graphs_of(void* stream) {
+    const std::lock_guard lock(graphed_mutex_);
+    return graphed_[stream];
   }
 
   static void* native_of(Device& device) { return device.stream() == nullptr ? nullptr : device.stream()->native(); }
@@ -351,11 +354,12 @@ class TorchEngine final : public Engine {
   int threads_;
   int device_;
   const bool tf32_;
-  const bool graphs_;
+  const std::shared_ptr<GraphUse> graphs_;  // null: calls are plain
   DType image_type_;
   torch::jit::Module module_;
   std::map<std::string, CompiledMethod, std::less<>> compiled_;
-  GraphedCall graphed_;
+  std::mutex graphed_mutex_;
+  std::map<void*, GraphedCalls> graphed_;  // by stream: a lane's own, so only the map is shared
 };
 
 }  // namespace

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+/// What becomes of model calls as CUDA graphs. Any thread may use it.
+class GraphUse {
+ public:
+  struct Refusal {
+    std::string method;      ///< with the name of the model
+    std::string shapes;      ///< of the inputs
+    bool no_memory = false;  ///< the graph did not fit. Else the work of the call cannot be captured
+  };
+
+  std::atomic<std::int64_t> captured = 0;  ///< graphs
+  std::atomic<std::int64_t> launched = 0;  ///< calls that were the launch of a graph
+
+  /// The calls of this shape stay plain. Lanes that say the same count once, as do all shapes that cannot be captured.
+  void refuse(Refusal refusal) {
+    const std::lock_guard lock(mutex_);
+    const bool known = std::ranges::any_of(refusals_, [&](const Refusal& one) {
+      return one.method == refusal.method && one.no_memory == refusal.no_memory &&
+             (!one.no_memory || one.shapes == refusal.shapes);
+    });
+    if (!known) refusals_.push_back(std::move(refusal));
+  }
+  std::vector<Refusal> refusals() const {
+    const std::lock_guard lock(mutex_);
+    return refusals_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Refusal> refusals_;
+};
+
+/// A sentence for users.
+inline std::string text_of(const GraphUse::Refusal& refusal) {
+  return refusal.method + refusal.shapes +
+         (refusal.no_memory
+              ? ": there is not enough memory for a CUDA graph of this call"
+              : ": its work cannot be captured as a CUDA graph; a model that waits for its GPU is one reason");
+}
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+"""Model calls as CUDA graphs (models.graphs=yes), on the CUDA runtime that computes nothing: what a run asks of a GPU."""
+
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "apps")]
+
+import program  # noqa: E402
+from fake_cuda_test import BATCH, BOXES, FakeCudaCase, Waits, faults, operations  # noqa: E402
+from packages_test import DETECTOR_YAML  # noqa: E402
+
+GRAPHS = ("--set", "models.graphs=yes")
+MOST_OPERATIONS = 100  # of a batch whose model calls are graphs
+
+
+class Graphs(FakeCudaCase):
+    def few_operations(self, batch):
+        self.assertEqual(faults(batch), [])
+        self.assertLessEqual(operations(batch), MOST_OPERATIONS)
+        # The work of the graphs is there.
+        self.assertGreater(batch["operations of graphs"], 300)
+
+    def test_a_batch_of_graphs_asks_for_few_operations(self):
+        batch = self.batch(*GRAPHS)
+        print(f"{operations(batch):g} operations of a batch")
+        self.few_operations(batch)
+        calls = program.report(self.out)["calls"]
+        # The detector, the encoder, and 160 boxes in calls of 64. A graph for each, since outlines read all logits later.
+        self.assertEqual(batch["cudaGraphLaunch"], 5)
+        self.assertEqual(batch.get("cudaGraphInstantiate", 0), 0)
+        self.assertGreaterEqual(calls["graphs_captured"], 5)
+        self.assertGreaterEqual(calls["graph_launches"], 5 * 8)
+        self.assertEqual([note for note in program.report(self.out)["notes"] if "CUDA graph" in note], [])
+
+    def test_lanes_have_graphs_of_their_own(self):
+        one, three = (self.run_on_fake(4 * BATCH, *GRAPHS, lanes=lanes, name=f"{lanes}-lanes")["cudaGraphInstantiate"] for lanes in (1, 3))
+        self.assertEqual(three, 3 * one)
+        self.assertEqual(program.report(self.out)["items"]["objects"], 4 * BATCH * BOXES)
+
+    def test_compiled_models(self):
+        package = Path(shutil.copytree(program.package("mobile_sam"), self.folder / "mobile_sam.pkg"))
+        self.compiled(package, "--rows", BATCH, "--boxes", BATCH * BOXES)
+        batch = self.batch(*GRAPHS, "--set", "segment.box_batch=160", segmenter=package, engine="auto")
+        print(f"{operations(batch):g} operations of a batch")
+        self.few_operations(batch)
+        self.assertEqual(batch.get("cuLaunchKernel", 0), 0)  # they are in graphs
+
+    def test_a_graph_without_memory_leaves_plain_calls(self):
+        found = []
+        for megabytes in (1500, 2000, 8000):
+            self.run_on_fake(2 * BATCH, *GRAPHS, bytes_of_gpu=megabytes << 20, name=f"{megabytes}mb")
+            figures = program.report(self.out)
+            self.assertEqual(figures["items"]["ok"], 2 * BATCH, megabytes)
+            found.append(any("there is not enough memory for a CUDA graph of this call" in note for note in figures["notes"]))
+        self.assertTrue(found[0], found)
+        self.assertFalse(found[-1], found)
+
+    def test_a_model_that_waits_gets_plain_calls(self):
+        package = self.make_package(Waits(), DETECTOR_YAML.replace("max_batch: 4", f"max_batch: {BATCH}"), "waits")
+        batch = self.batch(*GRAPHS, detector=package)
+        self.assertEqual([fault for fault in faults(batch) if fault.startswith("waits: 3 ")], ["waits: 3 instead of 2"])
+        self.assertGreater(batch["cudaGraphLaunch"], 1)  # of the segmenter
+        (note,) = (note for note in program.report(self.out)["notes"] if "CUDA graph" in note)
+        self.assertIn(f"forward [{BATCH}, 3, 64, 64]: its work cannot be captured as a CUDA graph", note)
+
+    def test_graphs_need_a_gpu(self):
+        done = program.millrace("run", "--input", self.pictures(1), "--output", self.folder / "out", *GRAPHS, "--device", "cpu", "--segmenter", program.package("sam_small"))
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("models.graphs needs a GPU", done.err)
+
+
+if __name__ == "__main__":
+    program.main()
