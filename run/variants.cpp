@@ -120,16 +120,16 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
       found = true;
     } else if (by_name && !text.empty()) {
       throw VariantError("models.engine is 'aoti', but no variant of " + package->name + " can be used: " + text);
-    } else if (by_name) {
+    } else if (by_name || (!on_cpu && text.empty() && !of_plan)) {
       notes.push_back(package->name + " has no compiled variant, so it runs with TorchScript; `millrace compile " +
-                      folder + "` makes one");
+                      folder + (on_cpu ? "" : " --device cuda") + "` makes one");
     } else if (of_plan) {
       throw PlanMismatch("the plan in '" + display_name(config.output.folder) + "' computes " + of_plan->option + " (" +
                          package->name + ") with the compiled variant '" + of_plan->variant +
                          "', which was removed, or compiled again, or does not fit this run: " +
                          (text.empty() ? "no variant was found" : text) +
                          ". To continue, restore it and use the same settings. Otherwise, name a new output folder");
-    } else if (choice.worth_a_note) {
+    } else if (choice.worth_a_note || !on_cpu) {
       notes.push_back(package->name + " runs without its compiled variant: " + text);
     }
   }

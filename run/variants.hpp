@@ -19,7 +19,7 @@ using VariantOpener = std::function<std::string(const Variant&)>;
 /// - aoti: for each package that has variants, the first that fits
 /// - others: none
 ///
-/// Returns notes for the user about variants that auto does not use. Without `open`, libraries are not opened.
+/// Returns notes for the user about variants that auto does not use, and on a GPU about packages without one. Without `open`, libraries are not opened.
 /// Throws:
 /// - VariantError with aoti, if a package has variants but none that fits, or if no package has one
 /// - PlanMismatch with auto, if the variant of the plan cannot be used
