@@ -2,14 +2,19 @@
 
 import functools
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from agreement import box_ap50, compare, misses
-from session import BUNDLE, Session, run
-from program import lane_of, lines, millrace, pictures_of, settings_of
+from session import BUNDLE, MODELS, Session, libraries, run
+from turns import end_with_parent
+from program import lane_of, lines, millrace, packages_of, pictures_of, settings_of, write_manifest
 
 
 def judged(found, missed):
@@ -24,6 +29,7 @@ def correct(results, inputs):
     results.measure(lambda: with_views(inputs, parity), what="parity")
     results.measure(lambda: with_views(inputs, precision), what="precision")
     results.measure(lambda: with_views(inputs, two_devices), what="two devices")
+    results.measure(lambda: same_bytes(inputs), what="same bytes")
 
 
 def cases_run(output):
@@ -117,3 +123,38 @@ def two_devices(folder):
     found = {**compare(one, two), "devices": min(map(loads.count, loads), default=0), "settings": settings}
     missed = misses(found, devices=("==", 2), without_partner=("==", 0), largest_box_difference=("<=", 0.05), mask_iou_min=(">=", 0.98))
     return judged(found, missed if found["objects"] else ["no objects were found", *missed])
+
+
+def interrupted(out, *arguments):
+    """Starts Millrace, and interrupts it when the first results are there."""
+    words = [str(word) for word in (BUNDLE / "bin/millrace", "run", "--output", out, "--quiet", *arguments)]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, env={**os.environ, **libraries(words)}, preexec_fn=end_with_parent)
+    while process.poll() is None and not any(file.stat().st_size for file in out.glob("segments/*")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)
+
+
+def same_bytes(inputs):
+    """Lanes 1 to 3, graphs and plain calls, and an interrupted run must write the same lines."""
+    detector, segmenter = Session.few(packages_of(inputs)[1:], (MODELS / "front.pkg", MODELS / "segmenter.pkg"))
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        manifest = folder / "pictures.jsonl"
+        write_manifest(manifest, inputs / "pictures", Session.few(960, 20), 10)
+        words = ("--input", manifest, "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", "--device", Session.device)
+        expected, _, settings = finished(folder / "plain", *words, "--set", "threads.lanes=1")
+        ways = {f"{lanes} lanes{', graphs' * (graphs == 'yes')}": ("--set", f"threads.lanes={lanes}", "--set", f"models.graphs={graphs}") for lanes in (1, 2, 3) for graphs in ("no", "yes")}
+        different, launches = [], {}
+        for name, way in ways.items():
+            found, report, _ = finished(folder / name, *words, *way)
+            launches[name] = report["calls"].get("graph_launches", 0)
+            if found != expected:
+                different.append(name)
+        interrupted(folder / "resumed", *words, "--set", "batch.size=16")
+        found, report, _ = finished(folder / "resumed", *words)
+        if found != expected:
+            different.append("resumed")
+    missed = [] if Session.rehearsal or launches["1 lanes, graphs"] else ["no call was a graph"]
+    return judged({"pictures": len(expected), "ways": [*ways, "resumed"], "different": different, "graph_launches": launches, "resumed_pictures": report["items"]["resumed"], "settings": settings},
+                  [*missed, *(f"{name} differs" for name in different)])

@@ -49,7 +49,8 @@ def correct(records):
         cases = f", {found[0]['cases']} cases" if found and "cases" in found[0] else ""
         lines.append(f"- {name}: {verdict(found)}{cases}")
     for what, name in (("parity", "the built-in models in fp32 against the CPU"), ("precision", "the default precision against fp32, masks for the same boxes"),
-                       ("two devices", "two devices on one GPU against one, in fp32")):
+                       ("two devices", "two devices on one GPU against one, in fp32"),
+                       ("same bytes", "the same lines with 1 to 3 lanes, CUDA graphs or plain calls, and after an interruption")):
         found = of(records, what)
         figures = found[0] if found and found[0].get("objects") else None
         lines.append(f"- {name}: {verdict(found)}" + (

@@ -271,7 +271,7 @@ class Rehearsal(unittest.TestCase):
     def check(self, records):
         count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
         self.assertGreaterEqual(count.pop("decode"), 1)
-        self.assertEqual(count, {"parity": 1, "precision": 1, "two devices": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
+        self.assertEqual(count, {"parity": 1, "precision": 1, "two devices": 1, "same bytes": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
         (parity,) = (record for record in records if record["what"] == "parity")
         self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["largest_box_difference"]), (0, 1.0, 0))
         self.assertEqual((parity["batches"], parity["waits"], parity["uploads"], parity["downloads"]), (3, 6, 3, 3))  # three views with a batch each
@@ -282,6 +282,8 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("nvjpeg", hardware["absent"].lower())
         (two,) = (record for record in records if record["what"] == "two devices")
         self.assertEqual((two["devices"], two["without_partner"], two["mask_iou_min"]), (2, 0, 1.0))
+        (same,) = (record for record in records if record["what"] == "same bytes")
+        self.assertEqual((same["pictures"], len(same["ways"]), same["different"]), (20, 7, []))
         for record in records:
             self.assertEqual(record["commit"], "0123456789-dirty")
             if record["what"] == "peer":
@@ -311,7 +313,7 @@ class Rehearsal(unittest.TestCase):
         tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", self.results, "--images", self.folder], capture_output=True, text=True, check=False)
         self.assertEqual(tables.returncode, 0, tables.stderr)
         for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "JPEG decoder: absent, ", "memcheck: not run",
-                     "masks for the same boxes: passed", "two devices on one GPU against one, in fp32: passed"):
+                     "masks for the same boxes: passed", "two devices on one GPU against one, in fp32: passed", "and after an interruption: passed"):
             self.assertIn(part, tables.stdout)
         self.assertEqual((self.folder / "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")
 
