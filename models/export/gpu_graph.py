@@ -9,6 +9,7 @@ import torch
 import torch._inductor.inductor_prims  # has inductor_force_stride_order
 from torch.nn import functional
 
+import gpu_depthwise
 import gpu_upscaling
 
 aten = torch.ops.aten
@@ -176,14 +177,34 @@ def pair(values):
     return (values, values) if isinstance(values, int) else tuple(values) * (2 // len(values))
 
 
-def shift_depthwise(module):
-    """Replaces depthwise convolutions of at most MOST_SHIFTS values."""
+def following_gelu(node):
+    """The exact GELU of the node's result if nothing else uses it, else None."""
+    (user, *others) = node.users
+    return None if others or user.target is not aten.gelu.default or user.kwargs else user
+
+
+def replace_depthwise(module):
+    """Depthwise convolutions become a kernel, with a GELU that follows, or a sum of at most MOST_SHIFTS products."""
+    found = 0  # for the names of the new tensors
     for node in module.graph.find_nodes(op="call_function", target=aten.conv2d.default):
         images, weight, bias, stride, padding, dilation, groups = (*node.args, *(None, [1, 1], [0, 0], [1, 1], 1)[len(node.args) - 2 :])
         if weight.op != "get_attr":
             continue
         shape = value(module, weight).shape
         if groups == 1 or groups != shape[0] or shape[1] != 1 or set(pair(dilation)) != {1} or shape[2] * shape[3] > MOST_SHIFTS:
+            continue
+        if gpu_depthwise.possible(shape, pair(stride), pair(padding), value(module, weight).dtype):
+            last = following_gelu(node) or node
+            taps = value(module, weight).flatten(1).t()
+            tensors = {"taps": taps, "bias": taps.new_zeros(shape[0]) if bias is None else value(module, bias)}
+            with module.graph.inserting_before(last):
+                for name, tensor in tensors.items():
+                    module.register_buffer(f"depthwise_{found}_{name}", tensor.contiguous())
+                inputs = [module.graph.get_attr(f"depthwise_{found}_{name}") for name in tensors]
+                result = module.graph.call_function(torch.ops.millrace.depthwise.default, (images, *inputs, last is not node))
+            result.meta["val"] = node.meta["val"]
+            last.replace_all_uses_with(result)
+            found += 1
             continue
         with module.graph.inserting_before(node):
             height, width = images.meta["val"].shape[2:]
@@ -275,7 +296,7 @@ def for_gpu(module):
     fuse_attention(module)
     fuse_positions(module)
     fold_batch_norms(module)
-    shift_depthwise(module)
+    replace_depthwise(module)
     fuse_upscaling(module)
     module.graph.eliminate_dead_code()
     module.recompile()

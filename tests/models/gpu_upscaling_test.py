@@ -3,7 +3,6 @@
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -12,16 +11,17 @@ from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "models" / "export"))
+sys.path[:0] = [str(ROOT / "models" / "export"), str(Path(__file__).resolve().parent)]
 COMPILES = sys.argv[1:] == ["compile"]  # this process prints what machine code needs; the interpreter has no compiler
 if not COMPILES:
     os.environ["TRITON_INTERPRET"] = "1"
 
 import gpu_upscaling  # noqa: E402
 import torch  # noqa: E402
+import triton_code  # noqa: E402
 
-# Bytes of shared memory that a block can have.
-ARCHITECTURES = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10}
+# Registers do not suffice on sm_75.
+ARCHITECTURES = {architecture: size for architecture, size in triton_code.SHARED.items() if architecture > 75}
 # Triton's interpreter has no products in bf16.
 BOUNDS = {torch.float32: (1e-6, 1e-5), torch.float16: (1e-3, 1e-2)}  # rms and maximum, in standard deviations
 
@@ -91,25 +91,12 @@ class Upscaling(unittest.TestCase):
 
 def print_needs():
     """For each architecture, with and without details: shared memory, and memory for registers, in bytes."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     tensors = ("image", "up1", "bias1", "gamma", "beta", "up2", "bias2", "weights", "detail1", "detail2", "logits")
-    cuobjdump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    types = dict.fromkeys(tensors, "*bf16") | {"image_index": "*i64", "tokens": "i32", "epsilon": "fp32"}
     for architecture, details in itertools.product(ARCHITECTURES, (False, True)):
         constants = {"D": 256, "MASKS": 4 if details else 1, "DETAILS": details, "BLOCK": gpu_upscaling.BLOCK, "CHUNK": gpu_upscaling.CHUNK}
-        types = dict.fromkeys(tensors, "*bf16") | {"image_index": "*i64", "tokens": "i32", "epsilon": "fp32"} | dict.fromkeys(constants, "constexpr")
-        kernel = gpu_upscaling.upscaling_kernel
-        aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if types[name] not in ("fp32", "constexpr")}
-        source = ASTSource(kernel, {name: types[name] for name in kernel.arg_names}, constants, aligned)
-        compiled = triton.compile(source, GPUTarget("cuda", architecture, 32), {"num_warps": gpu_upscaling.WARPS, "num_stages": gpu_upscaling.STAGES})
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(compiled.asm["cubin"])
-            file.flush()
-            listed = subprocess.run([cuobjdump, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
-        (stack,) = re.findall(r"STACK:(\d+)", listed)
-        print(architecture, int(details), compiled.metadata.shared, stack, flush=True)
+        shared, stack, _ = triton_code.needs(gpu_upscaling.upscaling_kernel, types, constants, architecture, num_warps=gpu_upscaling.WARPS, num_stages=gpu_upscaling.STAGES)
+        print(architecture, int(details), shared, stack, flush=True)
 
 
 if __name__ == "__main__":
