@@ -6,7 +6,7 @@
 #include <string.h>
 
 void fake_cuda_count(const char* name);
-void fake_cuda_launched(const void* stream);
+int fake_cuda_put(const char* name, const char* kind, const void* stream);
 
 // ---- cuBLAS
 
@@ -124,7 +124,7 @@ int cuGetErrorName(int error, const char** text) { return cuGetErrorString(error
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** arguments, void** more) {
   (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)arguments, (void)more;
-  return fake_cuda_launched(stream), 0;
+  return fake_cuda_put("cuLaunchKernel", "launch", stream);
 }
 // The start of a CUlaunchConfig.
 struct launch_config {
@@ -132,6 +132,6 @@ struct launch_config {
   void* stream;
 };
 int cuLaunchKernelEx(const struct launch_config* config, void* function, void** arguments, void** more) {
-  return (void)function, (void)arguments, (void)more, fake_cuda_launched(config->stream), 0;
+  return (void)function, (void)arguments, (void)more, fake_cuda_put("cuLaunchKernel", "launch", config->stream);
 }
 int cuTensorMapEncodeTiled(void) { return 0; }

@@ -3,13 +3,15 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
 /// Adds one to the count of this name. The libraries that libraries.py makes call it too.
 extern "C" void fake_cuda_count(const char* name);
-/// Counts a launch through the driver.
-extern "C" void fake_cuda_launched(const void* stream);
+/// fake_cuda::put() for these libraries. Returns 0 if the operation was done or captured.
+extern "C" int fake_cuda_put(const char* name, const char* kind, const void* stream);
 
 namespace fake_cuda {
 
@@ -26,5 +28,21 @@ std::int64_t count_of(const std::string& name);
 
 /// Keeps the error for cudaGetLastError() of this thread, and returns it.
 cudaError_t failed(cudaError_t error);
+
+/// Guards the state of the runtime.
+std::recursive_mutex& mutex();
+
+/// Puts an operation on a stream. Counts it as `name`, and as "`kind` on the default stream".
+/// Nothing: the caller must do its work. Otherwise the answer for the program, which ends the call: cudaSuccess if a
+/// capture took the operation (it is not counted then), or an error.
+std::optional<cudaError_t> put(cudaStream_t stream, const char* name, const char* kind);
+
+/// The operation that was put last on this stream takes so long.
+void occupy(cudaStream_t stream, std::uint64_t ns);
+
+/// What CUDA calls potentially unsafe: a capture would not see what the call does. Returns false if no capture forbids
+/// it to this thread. Otherwise it ends these captures, keeps the error for cudaGetLastError(), and counts the call as
+/// "`name` during a capture". The caller returns cudaErrorStreamCaptureUnsupported.
+bool forbidden(const char* name);
 
 }  // namespace fake_cuda

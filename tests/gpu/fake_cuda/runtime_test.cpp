@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "gpu/ops/find_boxes.hpp"
@@ -151,9 +154,9 @@ TEST_CASE("a grid that does not fit the work of a kernel ends the process, and s
 
 TEST_CASE("launches through the driver are counted, and those on the default stream") {
   const Counted launches("cuLaunchKernel"), on_default("launch on the default stream");
-  fake_cuda_launched(stream());
+  CHECK(fake_cuda_put("cuLaunchKernel", "launch", stream()) == 0);
   CHECK(on_default.now() == 0);
-  fake_cuda_launched(nullptr);
+  CHECK(fake_cuda_put("cuLaunchKernel", "launch", nullptr) == 0);
   CHECK(launches.now() == 2);
   CHECK(on_default.now() == 1);
 }
@@ -163,4 +166,161 @@ TEST_CASE("memory that was not allocated cannot be freed") {
   CHECK(cudaFree(&mine) == cudaErrorInvalidValue);
   CHECK(cudaFreeAsync(&mine, stream()) == cudaErrorInvalidValue);
   cudaGetLastError();
+}
+
+namespace {
+
+/// Begins a capture, does `work` and ends the capture. Returns the result of the end.
+template <class Work>
+cudaError_t capture(cudaStreamCaptureMode mode, const Work& work) {
+  REQUIRE(cudaStreamBeginCapture(stream(), mode) == cudaSuccess);
+  work();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t result = cudaStreamEndCapture(stream(), &graph);
+  CHECK((graph == nullptr) == (result != cudaSuccess));
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+  return result;
+}
+
+cudaEvent_t recorded_event(cudaStream_t on) {
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+  REQUIRE(cudaEventRecord(event, on) == cudaSuccess);
+  return event;
+}
+
+template <class Work>
+cudaError_t on_another_thread(const Work& work) {
+  cudaError_t result = cudaSuccess;
+  std::thread([&] { result = work(); }).join();
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a capture ends where its thread allocates, waits or works on the default stream, except in relaxed mode") {
+  void *device = nullptr, *host = nullptr;
+  REQUIRE(cudaMalloc(&device, 100) == cudaSuccess);
+  REQUIRE(cudaHostAlloc(&host, 100, 0) == cudaSuccess);
+  cudaStream_t other = nullptr;
+  REQUIRE(cudaStreamCreate(&other) == cudaSuccess);
+  const cudaEvent_t event = recorded_event(other);
+  void *more_device = nullptr, *more_host = nullptr;
+  const std::pair<const char*, std::function<cudaError_t()>> calls[] = {
+      {"cudaMalloc", [&] { return cudaMalloc(&more_device, 1); }},
+      {"cudaFree", [&] { return cudaFree(more_device); }},
+      {"cudaHostAlloc", [&] { return cudaHostAlloc(&more_host, 1, 0); }},
+      {"cudaFreeHost", [&] { return cudaFreeHost(more_host); }},
+      {"cudaHostRegister", [&] { return cudaHostRegister(host, 1, 0); }},
+      {"cudaHostUnregister", [&] { return cudaHostUnregister(host); }},
+      {"cudaMemcpy", [&] { return cudaMemcpy(device, host, 100, cudaMemcpyHostToDevice); }},
+      {"cudaMemset", [&] { return cudaMemset(device, 0, 100); }},
+      {"cudaStreamQuery", [&] { return cudaStreamQuery(other); }},
+      {"cudaStreamSynchronize", [&] { return cudaStreamSynchronize(other); }},
+      {"cudaEventQuery", [&] { return cudaEventQuery(event); }},
+      {"cudaEventSynchronize", [&] { return cudaEventSynchronize(event); }},
+      {"launch on the default stream", [&] { return launch({1}, {1}, nullptr); }},
+      {"copy on the default stream", [&] { return cudaMemsetAsync(device, 0, 100, nullptr); }}};
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    const Counted refused(std::string(name) + " during a capture");
+    const cudaError_t error = std::string(name).ends_with("default stream") ? cudaErrorStreamCaptureImplicit
+                                                                            : cudaErrorStreamCaptureUnsupported;
+    for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+      CHECK(capture(mode, [&] {
+              CHECK(call() == error);
+              CHECK(cudaGetLastError() == error);
+              CHECK(launch({1}, {1}, stream()) == cudaErrorStreamCaptureInvalidated);
+            }) == cudaErrorStreamCaptureInvalidated);
+    }
+    CHECK(refused.now() == 2);
+    // Another thread is only stopped by a global capture.
+    CHECK(capture(cudaStreamCaptureModeGlobal, [&] { CHECK(on_another_thread(call) == error); }) ==
+          cudaErrorStreamCaptureInvalidated);
+    CHECK(refused.now() == 3);
+  }
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    CHECK(capture(cudaStreamCaptureModeRelaxed, [&] { CHECK(call() == cudaSuccess); }) == cudaSuccess);
+  }
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    CHECK(capture(cudaStreamCaptureModeThreadLocal, [&] { CHECK(on_another_thread(call) == cudaSuccess); }) ==
+          cudaSuccess);
+  }
+  // A thread can allow itself such calls, as LibTorch's allocator does.
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    CHECK(capture(cudaStreamCaptureModeGlobal, [&] {
+            cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+            CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+            CHECK(mode == cudaStreamCaptureModeGlobal);
+            CHECK(call() == cudaSuccess);
+            CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+            CHECK(mode == cudaStreamCaptureModeRelaxed);
+          }) == cudaSuccess);
+  }
+  CHECK(cudaFree(device) == cudaSuccess);
+  CHECK(cudaFreeHost(host) == cudaSuccess);
+  CHECK(cudaEventDestroy(event) == cudaSuccess);
+  CHECK(cudaStreamDestroy(other) == cudaSuccess);
+}
+
+TEST_CASE("in no mode can anybody wait for what a capture took, or ask for its state") {
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+  const std::pair<cudaError_t, std::function<cudaError_t()>> calls[] = {
+      {cudaErrorStreamCaptureUnsupported, [] { return cudaStreamSynchronize(stream()); }},
+      {cudaErrorStreamCaptureUnsupported, [] { return cudaStreamQuery(stream()); }},
+      {cudaErrorStreamCaptureUnsupported, [] { return cudaDeviceSynchronize(); }},
+      {cudaErrorStreamCaptureUnsupported,
+       [] {
+         return cudaStreamAddCallback(
+             stream(), [](cudaStream_t, cudaError_t, void*) {}, nullptr, 0);
+       }},
+      {cudaErrorCapturedEvent, [&] { return cudaEventQuery(event); }},
+      {cudaErrorCapturedEvent, [&] { return cudaEventSynchronize(event); }}};
+  for (const auto& [error, call] : calls) {
+    CHECK(capture(cudaStreamCaptureModeRelaxed, [&, error = error, &call = call] {
+            CHECK(cudaEventRecord(event, stream()) == cudaSuccess);
+            CHECK(on_another_thread(call) == error);
+            cudaStreamCaptureStatus status{};
+            CHECK(cudaStreamIsCapturing(stream(), &status) == cudaSuccess);
+            CHECK(status == cudaStreamCaptureStatusInvalidated);
+          }) == cudaErrorStreamCaptureInvalidated);
+  }
+  CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);  // also later
+  cudaGetLastError();
+  CHECK(cudaEventRecord(event, stream()) == cudaSuccess);
+  CHECK(cudaEventSynchronize(event) == cudaSuccess);
+  // A captured stream cannot depend on work before the capture.
+  CHECK(capture(cudaStreamCaptureModeRelaxed, [&] {
+          CHECK(cudaStreamWaitEvent(stream(), event, 0) == cudaErrorStreamCaptureIsolation);
+        }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(cudaEventDestroy(event) == cudaSuccess);
+}
+
+TEST_CASE("a graph has the operations of its capture, and only its launches are counted") {
+  std::vector<char> bytes(4);
+  const Counted launches("launch"), copies("copy on the device"), fills("cudaMemsetAsync"), driver("cuLaunchKernel");
+  const Counted graphs("cudaGraphLaunch"), operations("operations of graphs");
+  REQUIRE(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK(launch({1}, {1}, stream()) == cudaSuccess);
+  CHECK(fake_cuda_put("cuLaunchKernel", "launch", stream()) == 0);
+  CHECK(cudaMemcpyAsync(&bytes[0], &bytes[1], 1, cudaMemcpyDeviceToDevice, stream()) == cudaSuccess);
+  CHECK(cudaMemcpy2DAsync(&bytes[0], 1, &bytes[1], 1, 1, 1, cudaMemcpyDeviceToDevice, stream()) == cudaSuccess);
+  CHECK(cudaMemsetAsync(bytes.data(), 7, 1, stream()) == cudaSuccess);
+  CHECK(bytes[0] == 0);
+  cudaGraph_t graph = nullptr;
+  CHECK(on_another_thread([&] { return cudaStreamEndCapture(stream(), &graph); }) == cudaErrorStreamCaptureWrongThread);
+  REQUIRE(cudaStreamEndCapture(stream(), &graph) == cudaSuccess);
+  cudaGraphExec_t made = nullptr;
+  REQUIRE(cudaGraphInstantiateWithFlags(&made, graph, 0) == cudaSuccess);
+  CHECK(cudaGraphLaunch(made, stream()) == cudaSuccess);
+  CHECK(launches.now() + copies.now() + fills.now() + driver.now() == 0);
+  CHECK(graphs.now() == 1);
+  CHECK(operations.now() == 5);
+  CHECK(cudaGraphExecDestroy(made) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
