@@ -284,7 +284,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (forbidden("cudaMemcpy")) return cudaErrorStreamCaptureUnsupported;
   fake_cuda_count("cudaMemcpy");
-  return copy(to, from, bytes, kind, nullptr);
+  const cudaError_t result = copy(to, from, bytes, kind, nullptr);
+  fake_cuda::finish_default_stream();
+  return result;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {

@@ -45,4 +45,7 @@ void occupy(cudaStream_t stream, std::uint64_t ns);
 /// "`name` during a capture". The caller returns cudaErrorStreamCaptureUnsupported.
 bool forbidden(const char* name);
 
+/// All work on the default stream is done.
+void finish_default_stream();
+
 }  // namespace fake_cuda

@@ -324,3 +324,51 @@ TEST_CASE("a graph has the operations of its capture, and only its launches are 
   CHECK(cudaGraphExecDestroy(made) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
+
+TEST_CASE("work is not ready before somebody has waited for it") {
+  REQUIRE(cudaStreamSynchronize(stream()) == cudaSuccess);
+  const cudaEvent_t idle = recorded_event(stream());
+  CHECK(cudaEventQuery(idle) == cudaSuccess);
+  CHECK(cudaStreamQuery(stream()) == cudaSuccess);
+  std::vector<char> bytes(2);
+  cudaStream_t other = nullptr;
+  REQUIRE(cudaStreamCreate(&other) == cudaSuccess);
+  const std::function<void()> works[] = {
+      [] { CHECK(launch({1}, {1}, stream()) == cudaSuccess); },
+      [] { CHECK(fake_cuda_put("cublasGemmEx", "product", stream()) == 0); },
+      [&] { CHECK(cudaMemcpyAsync(&bytes[0], &bytes[1], 1, cudaMemcpyDeviceToHost, stream()) == cudaSuccess); }};
+  for (const auto& work : works) {
+    work();
+    const cudaEvent_t event = recorded_event(stream());
+    work();
+    const cudaEvent_t later = recorded_event(stream());
+    const std::function<cudaError_t()> waits[] = {[&] { return cudaEventSynchronize(event); },
+                                                  [&] { return cudaStreamSynchronize(stream()); }};
+    for (const auto& wait : waits) {
+      CHECK(cudaEventQuery(later) == cudaErrorNotReady);
+      CHECK(cudaStreamQuery(stream()) == cudaErrorNotReady);
+      CHECK(cudaGetLastError() == cudaSuccess);  // LibTorch would take it for that of a launch
+      float ms = 0;
+      CHECK(cudaEventElapsedTime(&ms, idle, later) == cudaErrorNotReady);
+      CHECK(cudaGetLastError() == cudaErrorNotReady);
+      CHECK(cudaStreamSynchronize(other) == cudaSuccess);  // says nothing about this stream
+      CHECK(cudaEventQuery(later) == cudaErrorNotReady);
+      CHECK(wait() == cudaSuccess);
+      CHECK(cudaEventQuery(event) == cudaSuccess);
+    }
+    CHECK(cudaEventQuery(later) == cudaSuccess);
+    CHECK(cudaStreamQuery(stream()) == cudaSuccess);
+    float ms = -1;
+    CHECK(cudaEventElapsedTime(&ms, event, later) == cudaSuccess);
+    CHECK(ms >= 0);
+    work();
+    CHECK(cudaEventRecord(event, stream()) == cudaSuccess);
+    CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(cudaEventQuery(event) == cudaSuccess);
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+    CHECK(cudaEventDestroy(later) == cudaSuccess);
+  }
+  CHECK(cudaEventDestroy(idle) == cudaSuccess);
+  CHECK(cudaStreamDestroy(other) == cudaSuccess);
+}

@@ -1,4 +1,5 @@
-// Streams, events and graphs of the fake CUDA runtime.
+// Streams, events and graphs of the fake CUDA runtime. All work is done when it is asked for, but the program cannot
+// know that before it waits: until then, events and streams are not ready.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -29,12 +30,15 @@ struct Capture {
 };
 
 struct Stream {
+  /// Operations that were put on the stream, and those of them that somebody has waited for.
+  std::int64_t put = 0, waited = 0;
   Clock::time_point busy_until;  ///< by a kernel that idles
   std::shared_ptr<Capture> capture;
 };
 
 struct Event {
   std::shared_ptr<Stream> stream;    ///< null: never recorded
+  std::int64_t put = 0;              ///< on the stream, before the event
   Clock::time_point time;            ///< when the stream reaches it
   std::shared_ptr<Capture> capture;  ///< that it was recorded in
 };
@@ -72,9 +76,15 @@ cudaError_t counted(const char* name) {
 }
 
 /// An event that is recorded now.
-Event now_on(const std::shared_ptr<Stream>& stream) { return {stream, end_of(*stream), stream->capture}; }
+Event now_on(const std::shared_ptr<Stream>& stream) { return {stream, stream->put, end_of(*stream), stream->capture}; }
 
-void wait(const Event& event) { std::this_thread::sleep_until(event.time); }
+void wait(const Event& event) {
+  std::this_thread::sleep_until(event.time);
+  const Lock lock(fake_cuda::mutex());
+  if (event.stream != nullptr) event.stream->waited = std::max(event.stream->waited, event.put);
+}
+
+bool ready(const Event& event) { return event.stream == nullptr || event.stream->waited >= event.put; }
 
 }  // namespace
 
@@ -97,6 +107,7 @@ std::optional<cudaError_t> fake_cuda::put(cudaStream_t handle, const char* name,
     if (forbidden(on_default.c_str())) return failed(cudaErrorStreamCaptureImplicit);
     fake_cuda_count(on_default.c_str());
   }
+  ++stream->put;
   fake_cuda_count(name);
   return std::nullopt;
 }
@@ -122,6 +133,11 @@ bool fake_cuda::forbidden(const char* name) {
   }
   if (found) fake_cuda_count((std::string(name) + " during a capture").c_str());
   return found;
+}
+
+void fake_cuda::finish_default_stream() {
+  const Lock lock(mutex());
+  state().default_stream->waited = state().default_stream->put;
 }
 
 // The names are those of NVIDIA.
@@ -158,7 +174,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const auto stream = find(handle);
   if (stream->capture != nullptr) return end(*stream->capture, cudaErrorStreamCaptureUnsupported);
   if (forbidden("cudaStreamQuery")) return cudaErrorStreamCaptureUnsupported;
-  return counted("cudaStreamQuery");
+  fake_cuda_count("cudaStreamQuery");
+  return stream->waited == stream->put ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   Event here;
@@ -241,7 +258,8 @@ cudaError_t cudaEventQuery(cudaEvent_t name) {
   const Event& event = state().events[name];
   if (event.capture != nullptr) return end(*event.capture, cudaErrorCapturedEvent);
   if (forbidden("cudaEventQuery")) return cudaErrorStreamCaptureUnsupported;
-  return counted("cudaEventQuery");
+  fake_cuda_count("cudaEventQuery");
+  return ready(event) ? cudaSuccess : cudaErrorNotReady;  // no error for cudaGetLastError()
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t name) {
   Event event;
@@ -258,6 +276,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t first, cudaEvent_t secon
   const Lock lock(fake_cuda::mutex());
   const Event &begin = state().events[first], &end = state().events[second];
   if (begin.stream == nullptr || end.stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
+  if (!ready(begin) || !ready(end)) return failed(cudaErrorNotReady);
   *ms = std::chrono::duration<float, std::milli>(end.time - begin.time).count();
   return cudaSuccess;
 }
