@@ -5,7 +5,6 @@ The part `correct` of the GPU suite compares those of models, on a GPU.
 """
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +14,11 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "apps"))
+sys.path.insert(0, str(HERE / "fake_cuda"))
 
 import program  # noqa: E402
 from compiled_test import COMPILED  # noqa: E402
+from libraries import product  # noqa: E402
 from packages_test import DETECTOR_YAML, ModelCase  # noqa: E402
 
 # The library whose CUDA half the program opens.
@@ -25,12 +26,9 @@ ENVIRONMENT = {"LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
 LIMITS = HERE / "fake_cuda/limits.json"
 BATCH, BOXES, EARLIER, LATER = 16, 10, 5, 8
 WAITS = ("cudaEventSynchronize", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaMemset")
+NEVER = ("cudaMalloc", "cudaFree", "launch on the default stream", "copy on the default stream", "product on the default stream",
+         "convolution on the default stream", "cuDNN plan")
 COPIES = ("copy to the device", "copy to the host", "copy on the device", "cudaMemsetAsync")
-
-
-def product(name):
-    """Whether cuBLAS multiplies in this function."""
-    return re.match(r"cublas.*([Gg]emm|[Gg]emv|[Dd]ot)|cublasLtMatmul$", name) is not None
 
 
 def operations(counts):
@@ -46,9 +44,12 @@ def faults(batch):
     """What is wrong with the counts of a batch: a sentence each."""
     expected = {"waits": (2, waits(batch)), "cudaEventSynchronize": (2, batch.get("cudaEventSynchronize", 0)),
                 "copy to the device": (BATCH, batch.get("copy to the device", 0)), "copy to the host": (1, batch.get("copy to the host", 0))}
-    never = ("cudaMalloc", "cudaFree", "launch on the default stream", "copy on the default stream", "cuDNN plan")
-    expected |= {name: (0, batch.get(name, 0)) for name in never}
+    expected |= {name: (0, batch.get(name, 0)) for name in NEVER}
     return [f"{name}: {found:g} instead of {count}" for name, (count, found) in expected.items() if found != count]
+
+
+def counts_in(report):
+    return {name: int(count) for count, name in (line.split("\t") for line in report.read_text().splitlines())}
 
 
 class Waits(torch.nn.Module):
@@ -67,11 +68,11 @@ class FakeCudaCase(ModelCase):
         lines = [json.dumps({"path": str(names[i % 4]), "boxes": own}) + "\n" for i in range(count)]
         return self.write("m.jsonl", "".join(lines))
 
-    def run_on_fake(self, count, *more, bytes_of_gpu=None, code=program.OK, lanes=1, name="out", detector=None, segmenter=None, engine="torchscript", device="cuda"):
+    def run_on_fake(self, count, *more, bytes_of_gpu=None, code=program.OK, lanes=1, name="out", detector=None, segmenter=None, engine="torchscript", device="cuda", env=None):
         """Runs `count` pictures. Returns the counts, by name."""
         report = self.folder / f"{name}.tsv"
         out = self.folder / f"{name}-{count}"
-        environment = ENVIRONMENT | {"FAKE_CUDA_REPORT": str(report), "XDG_STATE_HOME": str(self.folder / f"{name}-state")} | ({"FAKE_CUDA_BYTES": str(bytes_of_gpu)} if bytes_of_gpu else {})
+        environment = ENVIRONMENT | {"FAKE_CUDA_REPORT": str(report), "XDG_STATE_HOME": str(self.folder / f"{name}-state")} | ({"FAKE_CUDA_BYTES": str(bytes_of_gpu)} if bytes_of_gpu else {}) | (env or {})
         models = ["--segmenter", segmenter or program.package("mobile_sam")]
         if detector is not False:
             models += ["--detector", detector or program.package("yolov8n"), "--set", "detect.skip_with_boxes=no"]
@@ -79,7 +80,13 @@ class FakeCudaCase(ModelCase):
                                 "--set", f"threads.lanes={lanes}", "--set", "gate.frames=32", *more,
                                 code=code, env=environment)
         self.out = out
-        return {text: int(number) for number, text in (line.split("\t") for line in report.read_text().splitlines())}
+        return counts_in(report)
+
+    def in_front(self, source):
+        """The environment of a program whose calls reach these C functions before those of the fake libraries."""
+        library = self.folder / "in_front.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-include", "dlfcn.h", "-o", library, "-x", "c", "-"], input=source.encode(), check=True)
+        return {"LD_PRELOAD": str(library)}
 
     def batch(self, *more, **options):
         """The counts of one batch, in the middle of a run: what a longer run asks for in addition."""
@@ -157,6 +164,53 @@ class FakeCuda(FakeCudaCase):
         self.assertTrue(any(fault.startswith("waits: 3 ") for fault in found), found)
         self.assertTrue(any(fault.startswith("copy to the host: 2 ") for fault in found), found)
 
+    def test_planted_work_on_the_default_stream_is_found(self):
+        """As if LibTorch forgot the stream of the lane: for copies on the device, kernels, products and convolutions."""
+        misplaced = self.in_front("""
+            struct size { unsigned x, y, z; };
+            int cudaMemcpyAsync(void* to, const void* from, unsigned long bytes, int kind, void* stream) {
+              int (*const real)(void*, const void*, unsigned long, int, void*) = dlsym(RTLD_NEXT, "cudaMemcpyAsync");
+              return real(to, from, bytes, kind, kind == 3 ? 0 : stream);
+            }
+            int __cudaLaunchKernel(void* kernel, struct size grid, struct size block, void** arguments, unsigned long shared, void* stream) {
+              int (*const real)(void*, struct size, struct size, void**, unsigned long, void*) = dlsym(RTLD_NEXT, "__cudaLaunchKernel");
+              return real(kernel, grid, block, arguments, shared, grid.x == 1 ? 0 : stream);
+            }
+            int cublasSetStream_v2(void* handle, void* stream) { return (void)handle, (void)stream, 0; }
+            int cudnnSetStream(void* handle, void* stream) { return (void)handle, (void)stream, 0; }
+            """)
+        found = faults(self.batch(env=misplaced))
+        self.assertEqual(sorted(fault.split(":")[0] for fault in found), [f"{kind} on the default stream" for kind in ("convolution", "copy", "launch", "product")], found)
+
+    def test_libraries_count_on_the_streams_of_their_handles(self):
+        folder, report = Path(program.PROGRAM).resolve().parent, self.folder / "counts.tsv"
+        code = f"""if True:
+            import ctypes
+            runtime, cublas, lt, cudnn, driver = (ctypes.CDLL(f"{folder}/lib{{name}}", ctypes.RTLD_GLOBAL) for name in
+                                                  ("cudart.so.13", "cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cuda.so.1"))
+            stream, handle, convolver = (ctypes.c_void_p() for _ in range(3))
+            runtime.cudaStreamCreate(ctypes.byref(stream))
+            cublas.cublasCreate_v2(ctypes.byref(handle))
+            cudnn.cudnnCreate(ctypes.byref(convolver))
+            def work():
+                cublas.cublasSgemm_v2(handle)
+                cublas.cublasGemmStridedBatchedEx(handle)
+                cudnn.cudnnBackendExecute(convolver, None, None)
+            work()
+            cublas.cublasSetStream_v2(handle, stream)
+            cudnn.cudnnSetStream(convolver, stream)
+            work()
+            for on in (stream, None):
+                lt.cublasLtMatmul(*[None] * 15, on)
+                driver.cuLaunchKernel(*[None] * 8, on, None, None)
+                driver.cuLaunchCooperativeKernel(*[None] * 8, on, None)
+            """
+        subprocess.run([sys.executable, "-c", code], env={"FAKE_CUDA_REPORT": str(report)}, check=True)
+        counts = counts_in(report)
+        expected = {"cublasSgemm_v2": 2, "cublasGemmStridedBatchedEx": 2, "cublasLtMatmul": 2, "product on the default stream": 3, "cudnnBackendExecute": 2,
+                    "convolution on the default stream": 1, "cuLaunchKernel": 4, "launch on the default stream": 2}
+        self.assertEqual({name: counts.get(name, 0) for name in expected}, expected)
+
     def test_a_profile_compares_calls_with_cuda_graphs(self):
         """After two plain calls, a shape is captured once, with all of its operations. Then a call is one launch."""
         report, result = self.folder / "counts.tsv", self.folder / "profile.json"
@@ -168,7 +222,7 @@ class FakeCuda(FakeCudaCase):
         self.assertEqual(len(rows), 3 * 4)
         self.assertTrue(all(row["state"] == "ok" and row["engine"] == "torchscript" for row in rows))
         self.assertIn("channels-last graph", done.out)
-        counts = {name: int(count) for count, name in (line.split("\t") for line in report.read_text().splitlines())}
+        counts = counts_in(report)
         shapes, calls = 3 * 2, sum(row["calls"] for row in rows if row["graph"])
         self.assertEqual(counts["cudaStreamBeginCapture"], shapes)
         self.assertEqual((counts["cudaGraphInstantiate"], counts["cudaGraphExecDestroy"]), (shapes, shapes))

@@ -14,12 +14,22 @@ static int new_object(void** out, size_t bytes) {
   *out = calloc(1, bytes);
   return *out == NULL;
 }
+// A handle begins with its stream. It is the default stream until another is set.
+static void** stream_of(void* handle) { return (void**)handle; }
 int cublasCreate_v2(void** handle) { return new_object(handle, 64); }
 int cublasLtCreate(void** handle) { return new_object(handle, 64); }
 int cublasGetVersion_v2(void* handle, int* version) { return (void)handle, *version = 130100, 0; }
 int cublasGetMathMode(void* handle, int* mode) { return (void)handle, *mode = 0; }
 int cublasGetPointerMode_v2(void* handle, int* mode) { return (void)handle, *mode = 0; }
-int cublasGetStream_v2(void* handle, void** stream) { return (void)handle, *stream = NULL, 0; }
+int cublasSetStream_v2(void* handle, void* stream) { return *stream_of(handle) = stream, 0; }
+int cublasGetStream_v2(void* handle, void** stream) { return *stream = *stream_of(handle), 0; }
+int cublasLtMatmul(void* handle, void* operation, const void* alpha, const void* a, void* a_layout, const void* b, void* b_layout,
+                   const void* beta, const void* c, void* c_layout, void* d, void* d_layout, const void* algorithm, void* workspace,
+                   size_t bytes, void* stream) {
+  (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c, (void)c_layout;
+  (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)bytes;
+  return fake_cuda_put("cublasLtMatmul", "product", stream);
+}
 int cublasLtMatmulDescCreate(void** out, int compute, int scale) { return (void)compute, (void)scale, new_object(out, 256); }
 int cublasLtMatrixLayoutCreate(void** out, int type, uint64_t rows, uint64_t columns, int64_t stride) {
   return (void)type, (void)rows, (void)columns, (void)stride, new_object(out, 256);
@@ -45,6 +55,8 @@ enum { ENGINE_HEURISTICS = 4, EXECUTION_PLAN = 5, TYPE_DESCRIPTOR = 15, HEURISTI
 size_t cudnnGetVersion(void) { return 91900; }
 size_t cudnnGetCudartVersion(void) { return 13000; }
 int cudnnCreate(void** handle) { return new_object(handle, 64); }
+int cudnnSetStream(void* handle, void* stream) { return *stream_of(handle) = stream, 0; }
+int cudnnGetStream(void* handle, void** stream) { return *stream = *stream_of(handle), 0; }
 const char* cudnnGetErrorString(int status) { return (void)status, "an error of the fake cuDNN"; }
 int cudnnBackendCreateDescriptor(int type, void** out) {
   const int failed = new_object(out, 64);
@@ -55,6 +67,9 @@ int cudnnBackendDestroyDescriptor(void* it) { return free(it), 0; }
 int cudnnBackendFinalize(void* it) {
   if (*(int*)it == EXECUTION_PLAN) fake_cuda_count("cuDNN plan");
   return 0;
+}
+int cudnnBackendExecute(void* handle, void* plan, void* pointers) {
+  return (void)plan, (void)pointers, fake_cuda_put("cudnnBackendExecute", "convolution", *stream_of(handle));
 }
 int cudnnBackendGetAttribute(void* it, int name, int type, int64_t wanted, int64_t* count, void* out) {
   (void)it;
@@ -125,6 +140,10 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
                    void* stream, void** arguments, void** more) {
   (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)arguments, (void)more;
   return fake_cuda_put("cuLaunchKernel", "launch", stream);
+}
+int cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                              void* stream, void** arguments) {
+  return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, NULL);
 }
 // The start of a CUlaunchConfig.
 struct launch_config {

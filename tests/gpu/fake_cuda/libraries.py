@@ -7,6 +7,7 @@ cudaErrorNotSupported.
 """
 
 import collections
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,11 @@ LIBRARIES = {
 NOT_SUPPORTED = 801  # cudaErrorNotSupported
 
 
+def product(name):
+    """Whether cuBLAS multiplies in this function."""
+    return re.match(r"cublas.*([Gg]emm|[Gg]emv|[Dd]ot)|cublasLtMatmul$", name) is not None
+
+
 def library_of(symbol):
     if "nvshmem" in symbol:  # also in C++ names
         return LIBRARIES["nvshmem"]
@@ -53,9 +59,12 @@ def symbols(*arguments):
 def make(library, needed, written, objects, out, more=()):
     """Makes OUT/LIBRARY with the functions `needed`, {name: version}. Those in `written` are in the object files."""
     source, versions = out / f"{library}.c", out / f"{library}.map"
-    text = "void fake_cuda_count(const char* name);\n"
+    text = "void fake_cuda_count(const char* name);\nint fake_cuda_put(const char* name, const char* kind, const void* stream);\n"
     result = NOT_SUPPORTED if library == RUNTIME else 0
     for name in sorted(needed.keys() - written):
+        if product(name):  # on the stream of the handle (libraries.c)
+            text += f'int {name}(void** handle) {{ return fake_cuda_put("{name}", "product", *handle); }}\n'
+            continue
         text += f'int {name}(void) {{ fake_cuda_count("{name}"); return {result}; }}\n'
     source.write_text(text)
     names = collections.defaultdict(list)
