@@ -26,7 +26,7 @@ ENVIRONMENT = {"LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
 LIMITS = HERE / "fake_cuda/limits.json"
 BATCH, BOXES, EARLIER, LATER = 16, 10, 5, 8
 WAITS = ("cudaEventSynchronize", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaMemset")
-NEVER = ("cudaMalloc", "cudaFree", "launch on the default stream", "copy on the default stream", "product on the default stream",
+NEVER = ("cudaMalloc", "cudaFree", "cudaHostAlloc by a lane", "launch on the default stream", "copy on the default stream", "product on the default stream",
          "convolution on the default stream", "cuDNN plan")
 COPIES = ("copy to the device", "copy to the host", "copy on the device", "cudaMemsetAsync")
 
@@ -112,6 +112,8 @@ class FakeCuda(FakeCudaCase):
     def test_a_batch_asks_for_no_more_than_it_must(self):
         batch = self.batch()
         self.assertEqual(faults(batch), [])
+        # What a batch never does, loading does: so these names are those of the runtime.
+        self.assertEqual([name for name in NEVER if "product" not in name and "convolution" not in name and self.earlier.get(name, 0) == 0], [])
         # Its boxes come from a manifest, and the detector's boxes are still found: once a batch.
         for kernel in ("find_candidates", "keep_best"):
             self.assertEqual(sum(count for name, count in batch.items() if f"::{kernel}(" in name), 1, kernel)
@@ -182,13 +184,21 @@ class FakeCuda(FakeCudaCase):
         found = faults(self.batch(env=misplaced))
         self.assertEqual(sorted(fault.split(":")[0] for fault in found), [f"{kind} on the default stream" for kind in ("convolution", "copy", "launch", "product")], found)
 
+    def test_each_count_that_must_not_be_is_a_fault(self):
+        clean = {"cudaEventSynchronize": 2, "copy to the device": BATCH, "copy to the host": 1}
+        self.assertEqual(faults(clean), [])
+        for name in (*NEVER, *WAITS, *clean):
+            found = faults(clean | {name: clean.get(name, 0) + 1})
+            self.assertTrue(any(fault.startswith(f"{'waits' if name in WAITS else name}: ") for fault in found), (name, found))
+
     def test_libraries_count_on_the_streams_of_their_handles(self):
+        """The driver's waits, allocations and copies count as those of the runtime."""
         folder, report = Path(program.PROGRAM).resolve().parent, self.folder / "counts.tsv"
         code = f"""if True:
             import ctypes
             runtime, cublas, lt, cudnn, driver = (ctypes.CDLL(f"{folder}/lib{{name}}", ctypes.RTLD_GLOBAL) for name in
                                                   ("cudart.so.13", "cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cuda.so.1"))
-            stream, handle, convolver = (ctypes.c_void_p() for _ in range(3))
+            stream, handle, convolver, block = (ctypes.c_void_p() for _ in range(4))
             runtime.cudaStreamCreate(ctypes.byref(stream))
             cublas.cublasCreate_v2(ctypes.byref(handle))
             cudnn.cudnnCreate(ctypes.byref(convolver))
@@ -204,11 +214,20 @@ class FakeCuda(FakeCudaCase):
                 lt.cublasLtMatmul(*[None] * 15, on)
                 driver.cuLaunchKernel(*[None] * 8, on, None, None)
                 driver.cuLaunchCooperativeKernel(*[None] * 8, on, None)
+            assert driver.cuStreamQuery(stream) == 600  # not ready
+            driver.cuStreamSynchronize(stream)
+            assert driver.cuStreamQuery(stream) == 0
+            driver.cuCtxSynchronize()
+            for take, give in ((driver.cuMemAlloc_v2, driver.cuMemFree_v2), (driver.cuMemAllocHost_v2, driver.cuMemFreeHost)):
+                take(ctypes.byref(block), ctypes.c_size_t(64))
+                driver.cuMemcpyDtoD_v2(block, block, ctypes.c_size_t(8))
+                give(block)
             """
         subprocess.run([sys.executable, "-c", code], env={"FAKE_CUDA_REPORT": str(report)}, check=True)
         counts = counts_in(report)
         expected = {"cublasSgemm_v2": 2, "cublasGemmStridedBatchedEx": 2, "cublasLtMatmul": 2, "product on the default stream": 3, "cudnnBackendExecute": 2,
-                    "convolution on the default stream": 1, "cuLaunchKernel": 4, "launch on the default stream": 2}
+                    "convolution on the default stream": 1, "cuLaunchKernel": 4, "launch on the default stream": 2, "cudaStreamSynchronize": 1, "cudaDeviceSynchronize": 1,
+                    "cudaMalloc": 1, "cudaFree": 1, "cudaHostAlloc": 1, "cudaFreeHost": 1, "cudaMemcpy": 2, "copy on the default stream": 2}
         self.assertEqual({name: counts.get(name, 0) for name in expected}, expected)
 
     def test_a_profile_compares_calls_with_cuda_graphs(self):

@@ -136,6 +136,33 @@ int cuPointerGetAttribute(void* out, int attribute, void* pointer) {
 }
 int cuGetErrorString(int error, const char** text) { return (void)error, *text = "an error of the fake driver", 0; }
 int cuGetErrorName(int error, const char** text) { return cuGetErrorString(error, text); }
+// What waits, allocates or copies counts under the name of the runtime's function. Errors have the same numbers.
+typedef uint64_t address;
+int cudaStreamSynchronize(void* stream);
+int cudaStreamQuery(void* stream);
+int cudaEventSynchronize(void* event);
+int cudaEventQuery(void* event);
+int cudaDeviceSynchronize(void);
+int cudaMalloc(void** out, size_t bytes);
+int cudaFree(void* block);
+int cudaHostAlloc(void** out, size_t bytes, unsigned flags);
+int cudaFreeHost(void* block);
+int cudaMemcpy(void* to, const void* from, size_t bytes, int kind);
+int cudaMemset(void* to, int value, size_t bytes);
+int cuStreamSynchronize(void* stream) { return cudaStreamSynchronize(stream); }
+int cuStreamQuery(void* stream) { return cudaStreamQuery(stream); }
+int cuEventSynchronize(void* event) { return cudaEventSynchronize(event); }
+int cuEventQuery(void* event) { return cudaEventQuery(event); }
+int cuCtxSynchronize(void) { return cudaDeviceSynchronize(); }
+int cuMemAlloc_v2(address* out, size_t bytes) { return cudaMalloc((void**)out, bytes); }
+int cuMemFree_v2(address block) { return cudaFree((void*)block); }
+int cuMemHostAlloc(void** out, size_t bytes, unsigned flags) { return cudaHostAlloc(out, bytes, flags); }
+int cuMemAllocHost_v2(void** out, size_t bytes) { return cudaHostAlloc(out, bytes, 0); }
+int cuMemFreeHost(void* block) { return cudaFreeHost(block); }
+int cuMemcpyHtoD_v2(address to, const void* from, size_t bytes) { return cudaMemcpy((void*)to, from, bytes, 1); }
+int cuMemcpyDtoH_v2(void* to, address from, size_t bytes) { return cudaMemcpy(to, (void*)from, bytes, 2); }
+int cuMemcpyDtoD_v2(address to, address from, size_t bytes) { return cudaMemcpy((void*)to, (void*)from, bytes, 3); }
+int cuMemsetD8_v2(address to, unsigned char value, size_t bytes) { return cudaMemset((void*)to, value, bytes); }
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** arguments, void** more) {
   (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)arguments, (void)more;

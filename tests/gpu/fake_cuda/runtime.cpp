@@ -211,6 +211,8 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t) {
 cudaError_t cudaHostAlloc(void** out, std::size_t bytes, unsigned) {
   if (forbidden("cudaHostAlloc")) return cudaErrorStreamCaptureUnsupported;
   fake_cuda_count("cudaHostAlloc");
+  // Other threads pin the pixels of pictures. How many of them is a question of time.
+  if (fake_cuda::is_lane()) fake_cuda_count("cudaHostAlloc by a lane");
   return allocated(out, std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
 }
 cudaError_t cudaFreeHost(void* block) {

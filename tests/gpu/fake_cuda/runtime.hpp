@@ -37,6 +37,9 @@ std::recursive_mutex& mutex();
 /// capture took the operation (it is not counted then), or an error.
 std::optional<cudaError_t> put(cudaStream_t stream, const char* name, const char* kind);
 
+/// Whether this thread has put an operation on a stream before.
+bool is_lane();
+
 /// The operation that was put last on this stream takes so long.
 void occupy(cudaStream_t stream, std::uint64_t ns);
 

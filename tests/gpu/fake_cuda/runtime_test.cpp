@@ -372,3 +372,20 @@ TEST_CASE("work is not ready before somebody has waited for it") {
   CHECK(cudaEventDestroy(idle) == cudaSuccess);
   CHECK(cudaStreamDestroy(other) == cudaSuccess);
 }
+
+TEST_CASE("pinned memory counts for a lane if its thread has put work on a stream before") {
+  const Counted all("cudaHostAlloc"), by_lanes("cudaHostAlloc by a lane");
+  const auto pin = [] {
+    void* block = nullptr;
+    const cudaError_t error = cudaHostAlloc(&block, 100, 0);
+    return error == cudaSuccess ? cudaFreeHost(block) : error;
+  };
+  CHECK(on_another_thread(pin) == cudaSuccess);
+  CHECK(by_lanes.now() == 0);
+  CHECK(on_another_thread([&] {
+          CHECK(launch({1}, {1}, stream()) == cudaSuccess);
+          return pin();
+        }) == cudaSuccess);
+  CHECK(by_lanes.now() == 1);
+  CHECK(all.now() == 2);
+}

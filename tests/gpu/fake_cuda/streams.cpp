@@ -55,6 +55,7 @@ State& state() {
   return *it;
 }
 
+thread_local bool worked = false;  // this thread has put operations on streams
 thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
 
 std::shared_ptr<Stream> find(cudaStream_t handle) {
@@ -94,6 +95,7 @@ std::recursive_mutex& fake_cuda::mutex() {
 }
 
 std::optional<cudaError_t> fake_cuda::put(cudaStream_t handle, const char* name, const char* kind) {
+  worked = true;
   const Lock lock(mutex());
   const auto stream = find(handle);
   if (stream->capture != nullptr) {
@@ -111,6 +113,8 @@ std::optional<cudaError_t> fake_cuda::put(cudaStream_t handle, const char* name,
   fake_cuda_count(name);
   return std::nullopt;
 }
+
+bool fake_cuda::is_lane() { return worked; }
 
 void fake_cuda::occupy(cudaStream_t handle, std::uint64_t ns) {
   const Lock lock(mutex());
