@@ -32,8 +32,8 @@ COPIES = ("copy to the device", "copy to the host", "copy on the device", "cudaM
 
 
 def operations(counts):
-    """Kernels, matrix products, convolutions, copies and fills."""
-    return sum(count for name, count in counts.items() if name in ("launch", "cuLaunchKernel", "cudnnBackendExecute", *COPIES) or product(name))
+    """Kernels, matrix products, convolutions, copies, fills and graphs."""
+    return sum(count for name, count in counts.items() if name in ("launch", "cuLaunchKernel", "cudaGraphLaunch", "cudnnBackendExecute", *COPIES) or product(name))
 
 
 def waits(counts):
@@ -190,6 +190,7 @@ class FakeCuda(FakeCudaCase):
         for name in (*NEVER, *WAITS, *clean):
             found = faults(clean | {name: clean.get(name, 0) + 1})
             self.assertTrue(any(fault.startswith(f"{'waits' if name in WAITS else name}: ") for fault in found), (name, found))
+        self.assertEqual(operations({"launch": 1, "cuLaunchKernel": 1, "cudaGraphLaunch": 1, "cudnnBackendExecute": 1, "cublasLtMatmul": 1, "cublasSetStream_v2": 1, "cudaMemsetAsync": 1}), 6)
 
     def test_libraries_count_on_the_streams_of_their_handles(self):
         """The driver's waits, allocations and copies count as those of the runtime."""
@@ -229,6 +230,16 @@ class FakeCuda(FakeCudaCase):
                     "convolution on the default stream": 1, "cuLaunchKernel": 4, "launch on the default stream": 2, "cudaStreamSynchronize": 1, "cudaDeviceSynchronize": 1,
                     "cudaMalloc": 1, "cudaFree": 1, "cudaHostAlloc": 1, "cudaFreeHost": 1, "cudaMemcpy": 2, "copy on the default stream": 2}
         self.assertEqual({name: counts.get(name, 0) for name in expected}, expected)
+
+    def test_a_planted_allocation_in_a_capture_is_found(self):
+        """Without the relaxed mode, LibTorch's allocator may not take memory for a graph."""
+        report = self.folder / "counts.tsv"
+        strict = self.in_front("int cudaThreadExchangeStreamCaptureMode(int* mode) { return (void)mode, 0; }")
+        done = program.millrace("profile", "--device", "cuda", "--input", self.pictures(4), "--segmenter", program.package("sam_small"), "--batches", "2", "--boxes", "1",
+                                "--seconds", "0", "--compare", "graphs", env=ENVIRONMENT | strict | {"FAKE_CUDA_REPORT": str(report)}, timeout=300)
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("its work cannot be captured as a CUDA graph", done.err)
+        self.assertGreater(counts_in(report)["cudaMalloc during a capture"], 0)
 
     def test_a_profile_compares_calls_with_cuda_graphs(self):
         """After two plain calls, a shape is captured once, with all of its operations. Then a call is one launch."""
