@@ -127,12 +127,16 @@ class FakeCuda(FakeCudaCase):
             with self.subTest(device=device, lanes=lanes):
                 name = f"{device.replace(':', '')}-{lanes}"
                 few = self.run_on_fake(20, lanes=lanes, device=device, name=f"few-{name}")
+                few_batches = program.report(self.out)["device_calls"]["batches"]
                 counts = self.run_on_fake(60, lanes=lanes, device=device, name=name)
                 figures = program.report(self.out)
+                batches = figures["device_calls"]["batches"]
                 self.assertEqual((figures["items"]["ok"], figures["items"]["objects"]), (60, 600))
                 self.assertEqual(figures["device_calls"]["waits_per_batch"], 2)
+                self.assertGreater(batches, few_batches)
+                self.assertEqual(waits(counts) - waits(few), 2 * (batches - few_batches), "LibTorch waits, which the program does not count")
                 # Loading works on the default stream, and lanes never do.
-                for what in ("launch on the default stream", "copy on the default stream"):
+                for what in (name for name in NEVER if name.endswith("default stream")):
                     self.assertEqual(counts.get(what, 0), few.get(what, 0), what)
 
     def test_precisions(self):
