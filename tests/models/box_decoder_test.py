@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import package
-import compiled_bytes
+import model_cost
 import gpu_graph
 from box_decoder import BoxDecoder, unshuffle
 from mobile_sam_seeded import perturb
@@ -133,7 +133,7 @@ class BoxDecoderTest(unittest.TestCase):
 
     @torch.no_grad()
     def test_a_gpu_moves_few_bytes_for_a_box(self):
-        """In the compiled batched form, in 16 bits. bench/compiled_bytes.py counts; the figures are in docs/performance_gpu.md."""
+        """In the compiled batched form, in 16 bits. bench/model_cost.py counts; the figures are in docs/performance_gpu.md."""
         ours = BoxDecoder(*architecture("sam", 0, channels=256, side=64)).eval().to(torch.bfloat16)
         boxes = 16
         call = (torch.randn(2, 256, 64, 64), torch.randn(boxes, 2, 256))
@@ -141,7 +141,7 @@ class BoxDecoderTest(unittest.TestCase):
         moved = {}
         exported = torch.export.export(ours, call, strict=False)
         for name, program in (("as it is", exported), ("for a GPU", torch.export.export(gpu_graph.for_gpu(exported.module()), call, strict=False))):
-            moved[name] = sum(size for size, _ in compiled_bytes.kernels(program, call)) / boxes / 1e6
+            moved[name] = sum(size for size, _ in model_cost.kernels(program, call)) / boxes / 1e6
         self.assertLess(moved["as it is"], 61)
         self.assertLess(moved["for a GPU"], 50)
         self.assertGreater(moved["for a GPU"], 20)  # the image tokens of a box have 2 MB, and ten kernels read them

@@ -14,9 +14,9 @@ sys.path[:0] = [str(ROOT / "models" / "export"), str(ROOT / "bench")]
 PACKAGES = Path(os.environ.get("MILLRACE_TEST_PACKAGES", ROOT / "build/release/test-packages"))
 
 import compile as compiler  # noqa: E402
-import compiled_bytes  # noqa: E402
 import gpu_graph  # noqa: E402
 import gpu_upscaling  # noqa: E402
+import model_cost  # noqa: E402
 import programs  # noqa: E402
 import torch  # noqa: E402
 from box_decoder import BoxDecoder  # noqa: E402
@@ -47,6 +47,16 @@ def exported(module, *inputs):
 
 def count(module, target):
     return len(module.graph.find_nodes(op="call_function", target=target))
+
+
+def flop_and_operations(module, *inputs):
+    """As model_cost counts a module that is not compiled."""
+    with torch.no_grad():
+        return model_cost.operations(torch.export.export(module, inputs, strict=False), inputs)
+
+
+def rms(tensor):
+    return tensor.double().square().mean().sqrt().item()
 
 
 class Form(unittest.TestCase):
@@ -262,6 +272,10 @@ class Form(unittest.TestCase):
                     changed = self.same(Upscaling(change), *inputs)
                 self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in fused)
 
+    def check_encoder(self, own, other):
+        self.assertLess(rms(own - other), 1e-5 * other.std().item())
+        self.assertLess((own - other).abs().max().item(), 1e-4 * other.std().item())
+
     @torch.no_grad()
     def test_the_encoder_of_mobile_sam(self):
         package = PACKAGES / "mobile_sam.pkg"
@@ -273,16 +287,69 @@ class Form(unittest.TestCase):
         changed = gpu_graph.for_gpu(encode.module())
         self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 10))
         (own,), (other,) = changed(picture), expected
-        difference = (own - other).double()
-        self.assertLess(difference.square().mean().sqrt().item(), 1e-5 * other.std().item())
-        self.assertLess(difference.abs().max().item(), 1e-4 * other.std().item())
-        kernels = compiled_bytes.kernels_of(package, "encode", 4)
+        self.check_encoder(own, other)
+        kernels = model_cost.kernels_of(package, "encode", 4)
         moved = sum(size for size, _ in kernels) / 4 / 1e6
         print(f"{moved:.0f} MB a picture")
         self.assertLess(moved, 1750)
         self.assertGreater(moved, 500)  # its tensors of 256 x 256 alone
         # Nine shifts would otherwise compute nine GELUs, each with an erf.
         self.assertLess(max(sum(operation.startswith("erf") for operation in operations) for _, operations in kernels), 4)
+
+
+class Cost(unittest.TestCase):
+    """bench/model_cost.py, with counts made by hand."""
+
+    def test_a_convolution_and_its_bias(self):
+        images, results, weights = 2 * 6 * 8 * 10, 2 * 12 * 8 * 10, 12 * 6 * 9
+        for bias in (True, False):
+            flop, found = flop_and_operations(nn.Conv2d(6, 12, 3, padding=1, bias=bias), torch.randn(2, 6, 8, 10))
+            self.assertEqual(flop, 2 * results * 6 * 9)
+            self.assertEqual(sorted(found), [("bias", 4 * (12 + 2 * results))] * bias + [("convolution", 4 * (images + weights + results))])
+        flop, _ = flop_and_operations(nn.Conv2d(6, 6, 3, padding=1, groups=6), torch.randn(2, 6, 8, 10))
+        self.assertEqual(flop, 2 * images * 9)
+
+    def test_an_attention(self):
+        class Attention(nn.Module):
+            def forward(self, q, k, v):
+                return functional.scaled_dot_product_attention(q, k, v)
+
+        class Products(nn.Module):
+            def forward(self, q, k, v):
+                return (q @ k.transpose(2, 3)).softmax(3) @ v
+
+        q, k, v = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8)
+        scores, bound = 2 * 3 * 7 * 5, 4 * (q.numel() + k.numel() + v.numel() + q.numel())
+        flop, ((name, size),) = flop_and_operations(Attention(), q, k, v)
+        self.assertEqual((flop, name), (2 * 2 * scores * 8, "_scaled_dot_product_flash_attention"))
+        self.assertTrue(bound <= size < bound + 4 * 100, size)  # it also writes a sum for each query
+        flop, found = flop_and_operations(Products(), q, k, v)
+        self.assertEqual(flop, 2 * 2 * scores * 8)
+        self.assertEqual([name for name, _ in found], ["bmm", "_softmax", "bmm"])
+        self.assertEqual(sum(size for _, size in found), bound + 4 * 4 * scores)
+
+    def test_the_products_inside_our_kernel(self):
+        class Upscaling(nn.Module):
+            def forward(self, image, up1, up2, weights):
+                width = image.shape[2]
+                return torch.ops.millrace.upscale(image, up1, up1[0], up2[:, 0], up2[:, 0], 1e-6, up2, up1[0, : width // 2], weights, None, None, None)
+
+        boxes, tokens, width, masks = 5, 12, 128, 3
+        inputs = (torch.randn(boxes, tokens, width), torch.randn(width, width), torch.randn(width // 4, width // 2), torch.randn(boxes, masks, width // 8))
+        flop, _ = flop_and_operations(Upscaling(), *inputs)
+        self.assertEqual(flop, 2 * boxes * tokens * (width * width + 4 * width // 4 * width // 2 + 16 * masks * width // 8))
+
+    def test_unfused_operations_go_through_memory_and_fused_ones_do_not(self):
+        class Three(nn.Module):
+            def forward(self, x, y):
+                return x.relu().unflatten(1, [2, 4]).transpose(1, 2) * y.sigmoid()
+
+        x, y = torch.randn(16, 8), torch.randn(1, 1, 2)
+        flop, found = flop_and_operations(Three(), x, y)
+        self.assertEqual((flop, found), (0, [("relu", 4 * 2 * 128), ("sigmoid", 4 * 2 * 2), ("mul", 4 * (128 + 2 + 128))]))
+        with torch.no_grad():
+            ((size, _),) = model_cost.kernels(torch.export.export(Three(), (x, y), strict=False), (x, y))
+        self.assertEqual(size, 4 * (128 + 2 + 128))
 
 
 if __name__ == "__main__":
