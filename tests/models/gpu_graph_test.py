@@ -23,6 +23,7 @@ from box_decoder import BoxDecoder  # noqa: E402
 from box_decoder_test import architecture  # noqa: E402
 from box_decoder_test import inputs as inputs_of  # noqa: E402
 from box_prompt_sam import attend  # noqa: E402
+from export_case import shallow_sams  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
@@ -100,6 +101,18 @@ class Form(unittest.TestCase):
                 self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 1))
                 (node,) = changed.graph.find_nodes(op="call_function", target=aten.scaled_dot_product_attention.default)
                 self.assertEqual(node.args[0].meta["val"].shape[3] % 8, 0)
+
+        # In bf16, the form is closer to double precision than the original: it rounds no sums of scores and positions.
+        for size in ((14, 14), (32, 32)):
+            with self.subTest(size=size):
+                attention = REAttention(64, num_heads=2, use_rel_pos=True, input_size=size)
+                for positions in (attention.rel_pos_h, attention.rel_pos_w):
+                    positions.normal_(0, 0.5)
+                attention.bfloat16()
+                inputs = torch.randn(2, *size, 64).bfloat16()
+                exact = copy.deepcopy(attention).double()(inputs.double())
+                own = gpu_graph.for_gpu(exported(attention, inputs))(inputs)
+                self.assertLess(rms(own - exact), rms(attention(inputs) - exact))
 
         class Scores(nn.Module):
             """Sums over a grid of keys that are none of ours: `change` names the difference."""
@@ -275,6 +288,20 @@ class Form(unittest.TestCase):
     def check_encoder(self, own, other):
         self.assertLess(rms(own - other), 1e-5 * other.std().item())
         self.assertLess((own - other).abs().max().item(), 1e-4 * other.std().item())
+
+    @torch.no_grad()
+    def test_the_encoder_of_a_small_sam(self):
+        """A ViT with one layer that attends in windows, and one that sees the whole picture."""
+        torch.manual_seed(0)
+        with shallow_sams() as sams:
+            encoder = sams["sam_shallow"]().image_encoder.eval()
+        for name, parameter in encoder.named_parameters():
+            if "pos" in name:  # they are zeros without a checkpoint
+                parameter.normal_(0, 0.5)
+        picture = torch.randn(1, 3, 1024, 1024)
+        changed = exported(gpu_graph.for_gpu(exported(encoder, picture)), picture)
+        self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 2))
+        self.check_encoder(changed(picture), encoder(picture))
 
     @torch.no_grad()
     def test_the_encoder_of_mobile_sam(self):
