@@ -5,6 +5,7 @@ import itertools
 import statistics
 import time
 
+from costs import GFLOP, MEGABYTES
 from session import MODELS, Session
 from program import side_of
 from records import failed
@@ -40,13 +41,6 @@ def use_tf32(precision):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
-# GFLOP of one picture, or of one box of a decoder. A multiply with its add counts as two.
-# models/demo/README.md has those of the built-in models.
-GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
-         ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
-# Megabytes that they read and write in 16 bits if each operation goes through memory; in 32 bits it is twice that.
-# See docs/performance_gpu.md, "Prediction for an H200". Those of the built-in models were not counted.
-MB_IN_16_BITS = {("yolov8n", "forward"): 76, ("mobile_sam", "encode"): 963, ("mobile_sam", "decode"): 82}
 BOXES = 64  # in a call of a decoder
 
 
@@ -93,7 +87,7 @@ def roof(records, package, method, precision):
     measured = {r["precision"]: r for r in records if r["what"] == "roof" and not failed(r)}
     if precision not in measured or "bytes" not in measured:
         raise LookupError(f"the roof in {precision} or the roof of memory was not measured")
-    megabytes = MB_IN_16_BITS.get((package, method))
+    megabytes = MEGABYTES["torchscript"].get((package, method))
     product_ms = GFLOP[package, method] / measured[precision]["tflop_per_s"]
     if megabytes is None:
         return product_ms, "products alone: its bytes were not counted"

@@ -17,6 +17,8 @@ import time
 import unittest
 from unittest import mock
 
+import yaml
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["MILLRACE_PROGRAM"]
 PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
@@ -87,6 +89,38 @@ class Gates(unittest.TestCase):
         self.assertEqual(self.correct.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
         self.assertEqual(self.correct.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
         self.assertEqual(self.correct.cases_run("skipped: no GPU"), 0)
+
+
+class Sources(unittest.TestCase):
+    """Figures that were copied by hand are those of bench/results."""
+
+    @staticmethod
+    def records(date, what, **of):
+        document = json.loads((SOURCE / f"bench/results/nvidia-h200-{date}.json").read_text())
+        return [record for record in document["records"] if record["what"] == what and of.items() <= record.items()]
+
+    def test_times_of_compiled_kernels(self):
+        sys.path.insert(0, str(SOURCE / "bench/gpu"))
+        import costs
+
+        for (package, method), (low, high) in costs.COMPILED_MS.items():
+            rows = 160 if method == "decode" else 16
+            (record,) = self.records("2026-11-27", "dram", package=package, method=method, batch=rows)
+            self.assertAlmostEqual(high, record["kernels_ms"], delta=0.051)
+            self.assertLess(low, high)
+            # A kernel cannot be faster than the memory.
+            self.assertGreater(low, 1e9 * rows * costs.MEGABYTES["compiled"][package, method] / 4.8e12)
+
+    def test_times_of_the_simulated_gpu(self):
+        table = yaml.safe_load((SOURCE / "bench/host/h200.yaml").read_text())
+        for package, method in (("yolov8n", "forward"), ("mobile_sam", "encode"), ("mobile_sam", "decode")):
+            (record,) = self.records("2026-11-26-2", "lever", package=package, method=method, options="torchscript, channels last")
+            self.assertAlmostEqual(table[method]["each_ms"], record["ms"] / record["rows"], delta=0.00051)
+        (record,) = self.records("2026-11-27", "e2e", source="memory", pictures=636)
+        busy_ms = {part["name"]: 1e3 * part["busy_s"] for part in record["gpu"]["parts"]}
+        self.assertAlmostEqual(table["letterbox_ms"], busy_ms["preprocess operations"] / (2 * 636), delta=0.00051)
+        self.assertAlmostEqual(table["outline_ms"], busy_ms["postprocess operations"] / (10 * 636), delta=0.00051)
+        self.assertAlmostEqual(table["find_boxes_ms"], busy_ms["detect operations"] / record["calls"]["detector_calls"], delta=0.00051)
 
 
 class PeersInTime(unittest.TestCase):
