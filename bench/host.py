@@ -6,13 +6,21 @@ Each picture has --boxes boxes, whose masks have 960 runs.
 
 Counts CPU time by thread, in two ways: with JPEG files, and with decoded pictures in memory.
 The difference of the workers' time is the time of decoding.
-Target T5 limits the CPU time without decoding to 2 ms per picture. The exit code is 1 if T5 is missed.
+
+The simulated engine calls neither LibTorch nor CUDA. Another run measures how long a lane asks both for their work.
+It has YOLOv8n and MobileSAM, on a CUDA runtime that computes nothing (tests/gpu/fake_cuda).
+Only what a longer run takes in addition counts. A GPU's driver takes more time.
+This part needs that program, and the packages of the tests. Without them, it is left out.
+
+Target T5 limits the CPU time without decoding, with asking, to 2 ms per picture. The exit code is 1 if T5 is missed.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,6 +28,8 @@ import tempfile
 import time
 
 import cv2
+import torch
+import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "models/demo"), str(ROOT / "bench/gpu")]
@@ -27,6 +37,9 @@ import scenes  # noqa: E402
 from processor import processor  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("MILLRACE_PROGRAM", ROOT / "build/release/apps/millrace"))
+ON_FAKE_CUDA = PROGRAM.resolve().parents[1] / "fake_cuda/millrace_on_fake_cuda"
+PACKAGES = pathlib.Path(os.environ.get("MILLRACE_TEST_PACKAGES", ROOT / "build/test-packages"))
+BATCH, FEW_BATCHES = 16, 5
 TARGET_MS = 2.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -108,6 +121,65 @@ def by_step(memory, files):
     return {**steps, "rest": files["cpu_ms"] - sum(steps.values())}
 
 
+class OneClass(torch.nn.Module):
+    """A detector with scores of one class."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        return self.model(images)[:, :5]
+
+
+def with_one_class(package, out):
+    """A copy of a detector's package for one class. On the runtime that computes nothing, the lane itself searches scores for boxes; these are 80 times fewer."""
+    out.mkdir()
+    described = yaml.safe_load((package / "model.yaml").read_text())
+    torch.jit.script(OneClass(torch.jit.load(str(package / "model.ts")))).save(str(out / "model.ts"))
+    described["files"] = {"model.ts": hashlib.sha256((out / "model.ts").read_bytes()).hexdigest()}
+    described["classes"] = described["classes"][:1]
+    described["methods"]["forward"]["outputs"]["detections"]["shape"][1] = 5
+    (out / "model.yaml").write_text(yaml.safe_dump(described, sort_keys=False))
+    return out
+
+
+def stage_seconds(folder, detector, pictures, boxes):
+    """CPU seconds of `detect` and `segment` in a run on the runtime that computes nothing, with small pictures."""
+    image = folder / "small.jpg"
+    cv2.imwrite(str(image), scenes.draw("front", 900_000, "held_out")[0].picture[:64, :96])
+    manifest, out = folder / "small.jsonl", folder / "out"
+    line = json.dumps({"path": str(image), "boxes": [[3 + 5 * i % 40, 2 + 3 * i % 20, 40, 30, 0] for i in range(boxes)]})
+    manifest.write_text(f"{line}\n" * pictures)
+    command = [ON_FAKE_CUDA, "run", "--input", manifest, "--output", out, "--device", "cuda", "-q", "--detector", detector, "--segmenter", PACKAGES / "mobile_sam.pkg",
+               "--engine", "torchscript", "--set", "detect.skip_with_boxes=no", "--set", "threads.lanes=1"]
+    libraries = {"LD_LIBRARY_PATH": str(pathlib.Path(torch.__file__).parent / "lib")}
+    done = subprocess.run([str(part) for part in command], env={**os.environ, **libraries}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"host: the program failed on the runtime that computes nothing: {done.stderr}")
+    (report,) = [json.loads(file.read_text()) for file in (out / "runs").glob("*/report.json")]
+    shutil.rmtree(out)
+    (lane,) = [row for row in report["run_window"]["resources"] if row["name"] == "lane"]
+    return {part["name"]: part["core_s"] for part in lane["parts"]}
+
+
+def asking(folder, boxes, batches, repeats):
+    """CPU ms per picture in which a lane asks LibTorch and CUDA for the work of the models: medians. None where the program or the packages are missing."""
+    detector = PACKAGES / "yolov8n.pkg"
+    missing = [str(file) for file in (ON_FAKE_CUDA, detector, PACKAGES / "mobile_sam.pkg") if not file.exists()]
+    if missing:
+        print(f"host: asking LibTorch and CUDA is not measured, because {missing[0]} is missing; `make test` makes it on machines with the CUDA toolkit")
+        return None
+    detector = with_one_class(detector, folder / "one_class.pkg")
+    parts = []
+    for _ in range(repeats):
+        few, many = (stage_seconds(folder, detector, BATCH * count, boxes) for count in (FEW_BATCHES, FEW_BATCHES + batches))
+        parts.append({of: (many[name] - few[name]) / (BATCH * batches) * 1e3 for of, name in (("detector", "detect"), ("segmenter", "segment"))})
+    together = [sum(part.values()) for part in parts]
+    return {**{name: statistics.median(part[name] for part in parts) for name in parts[0]}, "together": statistics.median(together), "spread": [min(together), max(together)],
+            "batches": batches}
+
+
 def machine():
     return {**processor(), "cores": len(os.sched_getaffinity(0)), "kernel": os.uname().release}
 
@@ -123,6 +195,7 @@ def main():
     parser.add_argument("--pictures", type=int, default=3000)
     parser.add_argument("--boxes", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=20, help="batches from which the time of asking is taken (default 20)")
     parser.add_argument("--table", type=pathlib.Path, default=ROOT / "bench/host/h200.yaml")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -138,19 +211,22 @@ def main():
                 runs.append(run(manifest, folder, arguments.table, source))
                 subprocess.run(["rm", "-rf", str(folder / "out")], check=True)
             results[source] = median_of(runs[1:])  # the first warms up
+        asked = asking(folder, arguments.boxes, arguments.batches, arguments.repeats)
     memory, files = results["memory"], results["files"]
+    t5_ms = memory["cpu_ms"] + (asked["together"] if asked else 0)
     figures = {
         "what": "host", "boxes_per_picture": arguments.boxes, "table": arguments.table.name, **results,
-        "T5_ms": memory["cpu_ms"], "decode_ms": files["cpu_ms"] - memory["cpu_ms"],
+        "asking LibTorch and CUDA, by a runtime that computes nothing": asked,
+        "T5_ms": t5_ms, "decode_ms": files["cpu_ms"] - memory["cpu_ms"],
         "host_bound_pictures_per_s": {str(cores): round(cores * 1e3 / files["cpu_ms"]) for cores in (8, 16, 32)},
         "host_bound_without_decoding": {str(cores): round(cores * 1e3 / memory["cpu_ms"]) for cores in (8, 16, 32)},
-        "by_step_ms": by_step(memory, files), "pictures": arguments.pictures, "repeats": arguments.repeats, "machine": machine(), "commit": commit(),
+        "by_step_ms": by_step(memory, files), "pictures": arguments.pictures, "repeats": arguments.repeats, "machine": machine(), "load": os.getloadavg(), "commit": commit(),
     }
     print(json.dumps(figures, indent=2))
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
-    print(f"host: T5 {'holds' if memory['cpu_ms'] <= TARGET_MS else 'is missed'}: {memory['cpu_ms']:.2f} ms of a core outside decoding (at most {TARGET_MS})")
-    sys.exit(memory["cpu_ms"] > TARGET_MS)
+    print(f"host: T5 {'holds' if t5_ms <= TARGET_MS else 'is missed'}: {t5_ms:.2f} ms of a core outside decoding (at most {TARGET_MS}), {'with' if asked else 'without'} asking LibTorch and CUDA")
+    sys.exit(t5_ms > TARGET_MS)
 
 
 if __name__ == "__main__":

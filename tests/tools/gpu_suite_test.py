@@ -385,9 +385,17 @@ class Host(unittest.TestCase):
     def test_it_reports_every_step_the_machine_and_whether_the_target_is_met(self):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder, "host.json")
-            done = subprocess.run([sys.executable, SOURCE / "bench/host.py", "--pictures", "64", "--repeats", "1", "--out", out], capture_output=True, text=True, check=False)
+            done = subprocess.run([sys.executable, SOURCE / "bench/host.py", "--pictures", "64", "--batches", "2", "--repeats", "1", "--out", out], capture_output=True, text=True, check=False)
             figures = json.loads(out.read_text())
         self.assertEqual(done.returncode, 1 if figures["T5_ms"] > 2 else 0, done.stderr)
+        asked = figures["asking LibTorch and CUDA, by a runtime that computes nothing"]
+        built = pathlib.Path(PROGRAM).resolve().parents[1] / "fake_cuda/millrace_on_fake_cuda"
+        self.assertEqual(asked is not None, built.exists(), done.stdout)
+        if asked is not None:
+            self.assertAlmostEqual(asked["together"], asked["detector"] + asked["segmenter"])
+            self.assertAlmostEqual(figures["T5_ms"], figures["memory"]["cpu_ms"] + asked["together"])
+            # Each part asks for hundreds of operations a batch. No CPU does that within 10 us a picture.
+            self.assertGreater(min(asked["detector"], asked["segmenter"]), 0.01)
         steps = figures["by_step_ms"]
         self.assertEqual(list(steps), ["source", "read", "decode", "lane", "encode", "commit", "rest"])
         self.assertAlmostEqual(sum(steps.values()), figures["files"]["cpu_ms"], places=6)
