@@ -338,6 +338,7 @@ class Rehearsal(unittest.TestCase):
                 lanes = 1 if record.get("options") == "threads.lanes=1" else cores // min(max(cores // 8, 1), 8)
                 self.assertEqual((record["settings"]["precision"], record["settings"]["lanes"]), ("fp32", lanes))
                 self.assertGreaterEqual(record["settings"]["batch_size"], 1)
+                self.assertEqual(record["settings"]["detect"]["skip_with_boxes"], "no")  # the detector's boxes are found too
                 self.assertTrue(0 < record["cores_busy"] <= record["cores"] * 1.05)
             if record["what"] == "model":
                 counted = record["package"] in ("yolov8n", "mobile_sam")
