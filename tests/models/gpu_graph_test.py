@@ -369,7 +369,7 @@ class Cost(unittest.TestCase):
     def test_unfused_operations_go_through_memory_and_fused_ones_do_not(self):
         class Three(nn.Module):
             def forward(self, x, y):
-                return x.relu().unflatten(1, [2, 4]).transpose(1, 2) * y.sigmoid()
+                return x.relu().unflatten(1, [2, 4]).transpose(1, 2) * y.sigmoid().expand(16, 4, 2)  # repeats its values, without a copy
 
         x, y = torch.randn(16, 8), torch.randn(1, 1, 2)
         flop, found = flop_and_operations(Three(), x, y)
