@@ -160,6 +160,18 @@ class FakeCuda(FakeCudaCase):
             self.assertEqual(list(made), sorted(made, reverse=True), "more memory led to more calls")
             self.assertGreater(made[0], made[-1])
 
+    def test_memory_of_another_process_is_not_free(self):
+        calls = {}
+        for gigabytes, ballast in ((8, 0), (2, 0), (8, 6)):
+            counts = self.run_on_fake(32, bytes_of_gpu=gigabytes << 30, env={"FAKE_CUDA_BALLAST": str(ballast << 30)}, name=f"{gigabytes}-{ballast}gb")
+            figures = program.report(self.out)
+            self.assertEqual(figures["items"]["ok"], 32)
+            self.assertEqual(counts.get("out of memory", 0), 0)
+            self.assertLessEqual(counts["peak MB of the device"], (gigabytes - ballast) << 10)
+            calls[gigabytes, ballast] = (figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"])
+        self.assertEqual(calls[8, 6], calls[2, 0])
+        self.assertNotEqual(calls[8, 6], calls[8, 0])
+
     def test_a_gpu_without_memory_is_refused(self):
         self.run_on_fake(4, bytes_of_gpu=64 << 20, code=program.ENVIRONMENT)
         self.assertIn("GPU 0: not even one picture fits into memory", self.done.err)

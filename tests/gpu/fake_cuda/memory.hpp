@@ -16,7 +16,7 @@ class Memory {
  public:
   /// Null: no room.
   void* take(std::size_t bytes) {
-    if (used_ + bytes > total()) return nullptr;
+    if (bytes > free()) return nullptr;
     // No memory is taken before it is written, so a GPU can have more than the host.
     void* block =
         ::mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -64,17 +64,23 @@ class Memory {
     const auto& [begin, bytes] = *std::prev(after);
     return address(pointer) < begin + bytes;
   }
-  [[nodiscard]] std::size_t free() const { return total() - used_; }
+  [[nodiscard]] std::size_t free() const { return total() - of_others() - used_; }
   [[nodiscard]] std::size_t peak() const { return peak_; }
   static std::size_t total() {
-    static const std::size_t bytes = [] {
-      const char* text = std::getenv("FAKE_CUDA_BYTES");
-      return text == nullptr ? std::size_t{140} << 30 : std::strtoull(text, nullptr, 10);
-    }();
+    static const std::size_t bytes = number("FAKE_CUDA_BYTES", std::size_t{140} << 30);
     return bytes;
   }
 
  private:
+  static std::size_t number(const char* variable, std::size_t by_default) {
+    const char* text = std::getenv(variable);
+    return text == nullptr ? by_default : std::strtoull(text, nullptr, 10);
+  }
+  /// Memory that another process has.
+  static std::size_t of_others() {
+    static const std::size_t bytes = std::min(number("FAKE_CUDA_BALLAST", 0), total());
+    return bytes;
+  }
   static std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
   /// Whole pages, at least one.
   static std::size_t mapped(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096; }

@@ -3,8 +3,9 @@
 // Kernels of Millrace run on the host (kernels.cpp). Those of LibTorch do nothing, so their results mean nothing.
 //
 // Variables of the environment:
-//   FAKE_CUDA_REPORT=FILE   write the counts there at the end, a line each: number, tab, name
-//   FAKE_CUDA_BYTES=N       memory of the GPU (default 140 GiB)
+//   FAKE_CUDA_REPORT=FILE   write the counts there at the end, a line each: number, tab, name.
+//   FAKE_CUDA_BYTES=N       memory of the GPU (default 140 GiB).
+//   FAKE_CUDA_BALLAST=N     bytes of it that another process has (default 0).
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
 
