@@ -22,12 +22,11 @@ class GraphUse {
   std::atomic<std::int64_t> captured = 0;  ///< graphs
   std::atomic<std::int64_t> launched = 0;  ///< calls that were the launch of a graph
 
-  /// The calls of this shape stay plain. Lanes that say the same count once, as do all shapes that cannot be captured.
+  /// The calls of this shape stay plain. Lanes that say the same count once.
   void refuse(Refusal refusal) {
     const std::lock_guard lock(mutex_);
     const bool known = std::ranges::any_of(refusals_, [&](const Refusal& one) {
-      return one.method == refusal.method && one.no_memory == refusal.no_memory &&
-             (!one.no_memory || one.shapes == refusal.shapes);
+      return one.method == refusal.method && one.shapes == refusal.shapes && one.no_memory == refusal.no_memory;
     });
     if (!known) refusals_.push_back(std::move(refusal));
   }

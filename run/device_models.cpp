@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace millrace {
@@ -114,9 +115,12 @@ std::map<std::string, std::int64_t> graph_counts(const std::vector<DeviceModels>
 
 std::vector<std::string> graph_notes(const std::vector<DeviceModels>& models) {
   std::vector<std::string> notes;
+  std::set<std::string> never;  // methods that cannot be captured in any shape
   for (const auto& device : models) {
     if (device.graphs == nullptr) continue;
-    for (const GraphUse::Refusal& refusal : device.graphs->refusals()) notes.push_back(text_of(refusal));
+    for (const GraphUse::Refusal& refusal : device.graphs->refusals()) {
+      if (refusal.no_memory || never.insert(refusal.method).second) notes.push_back(text_of(refusal));
+    }
   }
   return notes;
 }

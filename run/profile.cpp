@@ -159,9 +159,9 @@ class Calls {
   // A plain call would be measured in the place of a graph. The first refusals, `known` ones, are of earlier sizes.
   bool all_captured(std::size_t known) const {
     const auto refusals = graphs_->refusals();
-    for (const GraphUse::Refusal& refusal : refusals) {
-      if (!refusal.no_memory) throw ModelError(text_of(refusal));
-    }
+    const auto never = std::find_if(refusals.rbegin(), refusals.rend(),
+                                    [](const GraphUse::Refusal& refusal) { return !refusal.no_memory; });
+    if (never != refusals.rend()) throw ModelError(text_of(*never));
     return refusals.size() == known;
   }
 
