@@ -78,6 +78,10 @@ class Device final {
 
   /// Blocks until all calls are done and their results are delivered.
   void wait(Caller caller = Caller::current());
+  /// Waits if calls since the last wait() hold memory or have results. The host can have memory of uploads back then.
+  void settle(Caller caller = Caller::current()) {
+    if (!kept_.empty() || !at_wait_.empty()) wait(caller);
+  }
   /// Waits, and drops the results of all calls since the last wait(). Call it after a batch failed halfway.
   void abandon(Caller caller = Caller::current());
 

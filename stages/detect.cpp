@@ -132,6 +132,7 @@ void Detect::run(Batch& batch) {
   const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
   const std::vector<int> slots = every_slot(batch);
   const BoxSearch wanted = search();
+  bool searched = false;
   call_rows(batch, context_,
             {.stage = name,
              .model = *model_,
@@ -142,6 +143,7 @@ void Detect::run(Batch& batch) {
              .take_unwanted = !options_.skip_with_boxes,
              .take =
                  [&](std::span<const TakenRow> rows) {
+                   searched = searched || !rows.empty();
                    for (auto first = rows.begin(); first != rows.end();) {  // a split call has several outputs
                      const auto next = std::find_if(first, rows.end(),
                                                     [&](const TakenRow& row) { return row.outputs != first->outputs; });
@@ -155,6 +157,8 @@ void Detect::run(Batch& batch) {
                      first = next;
                    }
                  }});
+  // If all boxes come from a manifest, nothing on the device concerns this stage.
+  if (!searched) return;
   // The only wait of the stage: take() and `segment` need the boxes on the host.
   context_.device->wait();
   for (std::size_t slot = 0; slot < found->size(); ++slot) {

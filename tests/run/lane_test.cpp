@@ -125,6 +125,28 @@ TEST_CASE("a call that runs out of memory in the run is repeated in halves, and 
   CHECK(lane.counters[redone_batches].count() == 0);
 }
 
+TEST_CASE("a batch whose boxes all come from a manifest waits once, and its pixels are free for the next batch") {
+  for (const bool segments : {false, true}) {
+    CAPTURE(segments);
+    LaneBench bench;
+    bench.device = "fake:1";
+    if (!segments) bench.stages = {"decode", "preprocess", "detect", "encode"};
+    BenchLane lane(bench);
+    lane.warm_up();
+    Batch batch = lane.batch(8);
+    std::vector<std::weak_ptr<std::uint8_t>> rasters;
+    for (const auto& frame : batch.frames) {
+      rasters.emplace_back(frame->columns.get(pixels).data);
+      frame->item.boxes = std::vector<PromptBox>{{4, 5, 20, 30, 1}};
+    }
+    const std::size_t warm = bench.rows("forward").size();
+    lane.run(batch);
+    CHECK(bench.rows("forward").size() == warm);
+    CHECK(lane.lane.counts().waits == 1);
+    for (const auto& raster : rasters) CHECK(raster.expired());
+  }
+}
+
 TEST_CASE("a model whose outputs differ from its package's declaration fails the warm-up") {
   LaneBench bench;
   bench.before_decoder = [](const std::vector<int>&) { throw ModelError("no such operator"); };
