@@ -4,6 +4,7 @@
 #include <bit>
 #include <new>
 
+#include "gpu/stream.hpp"
 #include "models/engines/wrapped_engine.hpp"
 
 namespace millrace {
@@ -19,18 +20,40 @@ class LimitedEngine final : public WrappedEngine {
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     try {
-      return engine_->call(method, inputs, device);
+      return try_call(method, inputs, device);
+    } catch (const OutOfMemoryError&) {
+      if (Stream* const stream = device.stream()) {
+        // LibTorch cannot take memory that our stream keeps, and the other way round. The wait is that of the stream,
+        // not of the device: it delivers no results, and frees nothing that the lane still uses.
+        stream->wait();
+        engine_->trim();
+        stream->trim();
+      }
+      // All programs share the memory of the host, and nothing was freed there.
+      if (device.on_host() || !limits_->may_repeat(package_.id(), method, rows_of_call(package_, method, inputs))) {
+        ran_out(method, inputs);
+        throw;
+      }
+    }
+    // Outside of the handler, so that the first error holds no memory.
+    try {
+      return try_call(method, inputs, device);
     } catch (const OutOfMemoryError&) {
       ran_out(method, inputs);
       throw;
-    } catch (const std::bad_alloc&) {
-      // From engines that allocate on the device themselves, such as DeferredEngine.
-      ran_out(method, inputs);
-      throw OutOfMemoryError(package_.name + ": " + std::string(method) + ": out of memory");
     }
   }
 
  private:
+  std::vector<Tensor> try_call(std::string_view method, std::span<const Tensor> inputs, Device& device) {
+    try {
+      return engine_->call(method, inputs, device);
+    } catch (const std::bad_alloc&) {
+      // From engines that allocate on the device themselves, such as DeferredEngine.
+      throw OutOfMemoryError(package_.name + ": " + std::string(method) + ": out of memory");
+    }
+  }
+
   // The rows as the model saw them, with padding. With fewer rows, a variant can use the same library, and fail again:
   // the next limit is that of the next smaller library.
   void ran_out(std::string_view method, std::span<const Tensor> inputs) {
@@ -52,6 +75,14 @@ int CallLimits::max_rows(const std::string& package, std::string_view method) co
   const std::lock_guard lock(mutex_);
   const auto found = limits_.find({package, std::string(method)});
   return found == limits_.end() ? none : std::min(found->second.given, found->second.learned);
+}
+
+bool CallLimits::may_repeat(const std::string& package, std::string_view method, int rows) {
+  const std::lock_guard lock(mutex_);
+  int& repeated = limits_[{package, std::string(method)}].repeated;
+  if (rows >= repeated) return false;
+  repeated = rows;
+  return true;
 }
 
 void CallLimits::ran_out(const std::string& package, std::string_view method, int rows) {

@@ -23,6 +23,9 @@ class CallLimits {
 
   /// The limit: at least 1, or `none`.
   [[nodiscard]] int max_rows(const std::string& package, std::string_view method) const;
+  /// Whether a call of `rows` that ran out of memory may be repeated, after all memory that nobody uses was freed.
+  /// True once for this size: where memory stays short, each repetition would free and allocate everything anew.
+  [[nodiscard]] bool may_repeat(const std::string& package, std::string_view method, int rows);
   /// Records that a call of `rows` ran out of memory: the limit becomes the next smaller power of two.
   /// If even one row does not fit, something else fills the memory: then the learned limit is forgotten.
   void ran_out(const std::string& package, std::string_view method, int rows);
@@ -36,12 +39,14 @@ class CallLimits {
  private:
   struct Limit {
     int given = none, learned = none;
+    int repeated = none;  // the fewest rows of a call that was repeated
   };
   mutable std::mutex mutex_;
   std::map<Key, Limit> limits_;
 };
 
-/// An engine that forwards to `engine` and records in `limits` when a call runs out of memory.
+/// An engine that forwards to `engine`. When a call on a GPU runs out of memory, it frees the memory that LibTorch and
+/// the stream keep, and repeats the call once. If that fails too, it records the limit in `limits`.
 /// Such a call throws OutOfMemoryError.
 std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, const Package& package,
                                 std::shared_ptr<CallLimits> limits);

@@ -147,9 +147,6 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
                                        [&](const auto& entry) { return entry.second < shape.rows.at(entry.first); });
       // All programs share the memory of the host, so smaller calls are not tried there.
       if (device_->stream() == nullptr || !smaller) throw;
-      device_->wait();
-      engine.trim();
-      device_->stream()->trim();
     }
   }
 }

@@ -4,7 +4,9 @@
 
 #include <new>
 
+#include "gpu/streams/fake_stream.hpp"
 #include "models/engines/fake_engine.hpp"
+#include "models/engines/wrapped_engine.hpp"
 #include "tests/models/engines/variant_like.hpp"
 #include "tests/models/small_segmenter.hpp"
 
@@ -75,6 +77,85 @@ TEST_CASE("if a single row does not fit, the number of rows was not the cause, a
   limits.ran_out("sam", "encode", 1);
   CHECK(limits.max_rows("sam", "encode") == 8);
   CHECK(limits.learned().empty());
+}
+
+/// An engine that takes its memory from a stream of its own, as LibTorch has an allocator of its own.
+class OwnAllocator final : public Engine {
+ public:
+  OwnAllocator(Package package, std::shared_ptr<FakeMemory> memory, std::size_t bytes_of_row)
+      : package_(std::move(package)), stream_(0, std::move(memory)), bytes_of_row_(bytes_of_row) {}
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device&) override {
+    tries.push_back(rows_of_call(package_, method, inputs));
+    try {
+      static_cast<void>(stream_.allocate(static_cast<std::size_t>(tries.back()) * bytes_of_row_));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError("planned");
+    }
+    return {};
+  }
+  std::int64_t memory_bytes() const override { return 0; }
+  void trim() override { stream_.trim(); }
+
+  std::vector<int> tries;
+
+ private:
+  const Package package_;
+  FakeStream stream_;
+  const std::size_t bytes_of_row_;
+};
+
+struct TightGpu {
+  std::shared_ptr<FakeMemory> memory = std::make_shared<FakeMemory>(1000);
+  std::shared_ptr<OwnAllocator> engine = std::make_shared<OwnAllocator>(small_segmenter(), memory, 100);
+  std::shared_ptr<CallLimits> limits = std::make_shared<CallLimits>();
+  std::shared_ptr<Engine> limited_engine = limited(engine, small_segmenter(), limits);
+  Device device{std::make_unique<FakeStream>(0, memory)};
+
+  int limit() const { return limits->max_rows(small_segmenter().id(), "encode"); }
+  void call(int pictures) { limited_engine->call("encode", inputs_of("encode", pictures, 0), device); }
+  void fill_pool() { static_cast<void>(device.empty({500}, DType::u8)); }
+};
+
+TEST_CASE("a call that finds too little memory gets what the stream keeps for later, and its size stays") {
+  TightGpu gpu;
+  gpu.fill_pool();
+  int delivered = 0;
+  gpu.device.at_wait({}, [&] { ++delivered; });
+  gpu.call(8);
+  CHECK(gpu.engine->tries == std::vector{8, 8});
+  CHECK(gpu.limit() == CallLimits::none);
+  CHECK(delivered == 0);  // the lane's results come at the lane's own wait
+  gpu.device.wait();
+  CHECK(delivered == 1);
+}
+
+TEST_CASE("a size of calls is repeated once: under lasting pressure, calls get smaller") {
+  TightGpu gpu;
+  gpu.fill_pool();
+  gpu.call(8);
+  gpu.engine->trim();
+  const auto other = gpu.device.empty({400}, DType::u8);  // leaves less than eight rows need
+  CHECK_THROWS_AS(gpu.call(8), OutOfMemoryError);
+  CHECK(gpu.engine->tries == std::vector{8, 8, 8});
+  CHECK(gpu.limit() == 4);
+  CHECK_NOTHROW(gpu.call(4));
+  CHECK(gpu.engine->tries == std::vector{8, 8, 8, 4});
+}
+
+TEST_CASE("a call that does not fit into the whole GPU sets the limit after its second try") {
+  TightGpu gpu;
+  CHECK_THROWS_AS(gpu.call(16), OutOfMemoryError);
+  CHECK(gpu.engine->tries == std::vector{16, 16});
+  CHECK(gpu.limit() == 8);
+}
+
+TEST_CASE("on the host, where nothing can be freed, a call is not repeated") {
+  const auto limits = std::make_shared<CallLimits>();
+  const auto engine = std::make_shared<OwnAllocator>(small_segmenter(), std::make_shared<FakeMemory>(1000), 100);
+  CHECK_THROWS_AS(limited(engine, small_segmenter(), limits)->call("encode", inputs_of("encode", 16, 0)),
+                  OutOfMemoryError);
+  CHECK(engine->tries == std::vector{16});
 }
 
 }  // namespace

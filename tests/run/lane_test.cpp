@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <utility>
+
 #include "run/run_ended.hpp"
 #include "tests/run/lane_bench.hpp"
 
@@ -104,7 +106,8 @@ TEST_CASE("a warm-up without memory for one row fails and names the model") {
     BenchLane lane(bench, on_host ? nullptr : std::make_unique<FakeStream>());
     CHECK_THROWS_WITH_AS(lane.warm_up(), doctest::Contains("/fake-yolo: "), ModelError);
     // All programs share the host's memory, so smaller calls are not tried there.
-    CHECK(asked == (on_host ? Rows{8} : Rows{8, 4, 2, 1}));
+    // On a GPU, each size is tried again after the memory that nobody uses was freed.
+    CHECK(asked == (on_host ? Rows{8} : Rows{8, 8, 4, 4, 2, 2, 1, 1}));
   }
 }
 
@@ -123,6 +126,26 @@ TEST_CASE("a call that runs out of memory in the run is repeated in halves, and 
   }
   CHECK(bench.rows("forward") == Rows{8, 4, 4, 4, 4});
   CHECK(lane.counters[redone_batches].count() == 0);
+}
+
+TEST_CASE("a call that runs out of memory once is repeated whole, and the batch has the results of any other") {
+  for (const char* method : {"forward", "encode", "decode"}) {
+    CAPTURE(method);
+    LaneBench bench;
+    BenchLane lane(bench, std::make_unique<FakeStream>());
+    lane.warm_up();
+    bool failed = false;
+    bench.at_call = [&](std::string_view called, int) {
+      if (called == method && !std::exchange(failed, true)) throw OutOfMemoryError("LibTorch has no memory left");
+    };
+    Batch batch = lane.batch(8);
+    lane.run(batch);
+    CHECK(failed);
+    CHECK(lane.lines(batch) == expected_lines(8));
+    CHECK(lane.models().limits->learned().empty());
+    CHECK(lane.counters[split_calls].count() == 0);
+    CHECK(lane.counters[redone_batches].count() == 0);
+  }
 }
 
 TEST_CASE("a batch whose boxes all come from a manifest waits once, and its pixels are free for the next batch") {
