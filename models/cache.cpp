@@ -115,6 +115,18 @@ void ModelCache::hold(Entry& entry, std::shared_ptr<Engine> engine) {
   }
 }
 
+void ModelCache::trim() const {
+  std::shared_ptr<Engine> any;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_) {
+      any = entry.engine != nullptr ? entry.engine : entry.evicted.lock();
+      if (any != nullptr) break;
+    }
+  }
+  if (any != nullptr) any->trim();
+}
+
 CacheStatistics ModelCache::statistics() const {
   const std::lock_guard lock(mutex_);
   return statistics_;

@@ -51,6 +51,9 @@ class ModelCache {
   /// Throws the factory's errors, also in waiting threads. The next acquire() tries again.
   std::shared_ptr<Engine> acquire(const Package& package);
 
+  /// Returns the memory that LibTorch keeps for later calls to the device. Any engine does that for all (Engine::trim).
+  void trim() const;
+
   CacheStatistics statistics() const;
 
   static std::int64_t steady_clock_ns();

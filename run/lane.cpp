@@ -55,7 +55,10 @@ Lane::Lane(const std::vector<PlannedView>& views, const StageContext& context, D
       prepare_again_(std::move(prepare_again)),
       stages_(make_stages<LaneStage>(views, Section::lane, [this](const ChainLink& link) {
         return std::shared_ptr<LaneStage>(link.entry->make_lane_stage(link.options, context_, link.info));
-      })) {}
+      })) {
+  // Before an allocation fails, LibTorch frees the memory that it keeps. The cache can evict each engine at any time.
+  if (Stream* stream = device_->stream()) stream->when_short([cache = models_.cache.get()] { cache->trim(); });
+}
 
 void Lane::warm_up() {
   if (device_->stream() == nullptr) {
@@ -108,12 +111,6 @@ void Lane::call_models(bool measure) {
 
 void Lane::call_model(const PlannedModel& model, bool measure) {
   const auto engine = models_.cache->acquire(*model.package);
-  if (Stream* stream = device_->stream()) {
-    // Before an allocation fails, the engine frees the memory that it keeps. The cache may have evicted it by then.
-    stream->when_short([watched = std::weak_ptr<Engine>(engine)] {
-      if (const auto there = watched.lock()) there->trim();
-    });
-  }
   try {
     const CallShape shape = warm_up_model(*engine, model);
     if (!measure) return;

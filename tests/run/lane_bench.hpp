@@ -74,17 +74,19 @@ using AtCall = std::function<void(std::string_view method, int rows)>;
 
 class AskingEngine final : public WrappedEngine {
  public:
-  AskingEngine(std::shared_ptr<Engine> engine, const Package& package, const AtCall& at_call)
-      : WrappedEngine(std::move(engine)), package_(package), at_call_(at_call) {}
+  AskingEngine(std::shared_ptr<Engine> engine, const Package& package, const AtCall& at_call, int& trims)
+      : WrappedEngine(std::move(engine)), package_(package), at_call_(at_call), trims_(trims) {}
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     if (at_call_) at_call_(method, rows_of_call(package_, method, inputs));
     return engine_->call(method, inputs, device);
   }
+  void trim() override { ++trims_; }
 
  private:
   const Package package_;
   const AtCall& at_call_;
+  int& trims_;
 };
 
 /// A clock that only the test moves.
@@ -107,6 +109,7 @@ struct LaneBench {
   std::string device = "cpu";
   int lanes = 1, batch_size = 8;
   std::int64_t budget = 1 << 30, engine_bytes = 100;
+  int trims = 0;  // calls of Engine::trim() of any engine
 
   // The loads and calls of fake models; guarded by `mutex`.
   std::mutex mutex{};
@@ -131,7 +134,7 @@ struct LaneBench {
           },
           "", engine_bytes);
       return std::make_shared<AskingEngine>(std::make_shared<DeferredEngine>(package, std::move(engine)), package,
-                                            at_call);
+                                            at_call, trims);
     };
   }
 

@@ -148,6 +148,24 @@ TEST_CASE("a call that runs out of memory once is repeated whole, and the batch 
   }
 }
 
+TEST_CASE("if the stream needs memory, LibTorch gives back what it keeps, also after its first engine was evicted") {
+  for (const std::int64_t budget : {150, 1000}) {  // room for one of two models, and for both
+    CAPTURE(budget);
+    LaneBench bench;
+    bench.budget = budget;
+    BenchLane lane(bench, stream_with(10'000'000));
+    lane.warm_up();
+    CHECK((lane.models().cache->statistics().evictions > 0) == (budget == 150));
+    const int before = bench.trims;
+    CHECK_THROWS_AS(static_cast<void>(lane.lane.device().empty({20'000'000}, DType::u8)), std::bad_alloc);
+    CHECK(bench.trims == before + 1);
+    Batch batch = lane.batch(8);  // loads the other model, and evicts the one that was there
+    lane.run(batch);
+    CHECK_THROWS_AS(static_cast<void>(lane.lane.device().empty({20'000'000}, DType::u8)), std::bad_alloc);
+    CHECK(bench.trims == before + 2);
+  }
+}
+
 TEST_CASE("a batch whose boxes all come from a manifest waits once, and its pixels are free for the next batch") {
   for (const bool segments : {false, true}) {
     CAPTURE(segments);
