@@ -93,6 +93,21 @@ TEST_CASE("a warm-up that runs out of device memory continues with smaller calls
         std::map<CallLimits::Key, int>{{{"fake-yolo hash of fake-yolo", "forward"}, 2}});
 }
 
+TEST_CASE("memory that runs out while the warm-up measures times makes calls smaller, and does not end the run") {
+  LaneBench bench;
+  int calls = 0;
+  bench.at_call = [&](std::string_view method, int rows) {
+    if (method == "forward" && rows == 8 && ++calls > 1) throw OutOfMemoryError("no memory for so many");
+  };
+  BenchLane lane(bench, std::make_unique<FakeStream>());
+  lane.models().demand = std::make_shared<Demand>();  // as on a GPU
+  CHECK_NOTHROW(lane.warm_up());
+  CHECK(calls == 3);  // the warm-up, the first measurement and its repetition
+  Batch batch = lane.batch(8);
+  lane.run(batch);
+  CHECK(bench.rows("forward") == Rows{8, 4, 4});
+}
+
 TEST_CASE("a warm-up without memory for one row fails and names the model") {
   for (const bool on_host : {false, true}) {
     CAPTURE(on_host);
