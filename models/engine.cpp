@@ -55,6 +55,13 @@ std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package,
   return inputs;
 }
 
+void warm_up_method(Engine& engine, const Package& package, const Method& method, const MethodRows& rows,
+                    Device& device) {
+  const CallRows call = call_of(package, method, rows);
+  const auto inputs = warm_up_inputs(engine, package, method, call, device);
+  check_outputs(package, method.name, call, engine.call(method.name, inputs, device), engine.image_type());
+}
+
 void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device) {
   // Checks all methods before it calls the first one.
   for (const Method& method : package.methods) {
@@ -66,9 +73,7 @@ void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Dev
   for (const Method& method : package.methods) {
     // Its first call prepares little on the host, and takes as long as that of a picture.
     if (device.on_host() && !engine.row_counts(method.name).empty()) continue;
-    const CallRows call = call_of(package, method, rows);
-    const auto inputs = warm_up_inputs(engine, package, method, call, device);
-    check_outputs(package, method.name, call, engine.call(method.name, inputs, device), engine.image_type());
+    warm_up_method(engine, package, method, rows, device);
   }
   // Shapes are known before the wait. Some errors of a device appear only here.
   device.wait();

@@ -42,6 +42,12 @@ struct EngineOptions {
   int lanes = 1;  ///< maximum number of threads that call it at once
 };
 
+/// Memory of a device that LibTorch has taken from the driver, for all engines together.
+struct TorchMemory {
+  std::int64_t kept_bytes = 0;  ///< in use, or kept for later calls
+  std::int64_t peak_bytes = 0;  ///< the most that was in use at once since the last Engine::trim()
+};
+
 /// A loaded model. Several threads may run call() at once. Each thread is a lane with its own OpenMP team.
 class Engine {
  public:
@@ -67,6 +73,8 @@ class Engine {
 
   /// Returns the memory that LibTorch keeps for later calls to the device, for all engines together.
   virtual void trim() {}
+  /// Zeros from engines that take their memory from the device of the call.
+  virtual TorchMemory torch_memory() const { return {}; }
 };
 
 /// Loads a package. Throws PackageError, ModelError or PluginError.
@@ -98,6 +106,10 @@ CallRows call_of(const Package& package, const Method& method, const MethodRows&
 /// Inputs of a warm-up call of this size, on `device`: those of Task::warm_up_inputs, or zeros.
 std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package, const Method& method,
                                    const CallRows& call, Device& device);
+
+/// Calls one method with its `rows` and checks the outputs. Does not wait. Throws PackageError if they are wrong.
+void warm_up_method(Engine& engine, const Package& package, const Method& method, const MethodRows& rows,
+                    Device& device);
 
 /// Calls every method once with its `rows`, checks the outputs and waits. On the host, it leaves out compiled methods.
 /// Call it on the thread that will run the model: LibTorch creates that thread's OpenMP team here.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -39,30 +42,57 @@ class Calls {
       some_engine_ = models_.acquire(*model.package);
       images_[model.use.folder] = some_engine_->image_type();
     }
+    give_back();  // loading leaves temporary memory behind
+    loaded_bytes_ = peak_bytes();
   }
 
+  /// Calls each method alone, in its largest call, and measures what it needs. Then calls all of them in turn, as a lane
+  /// does, so that allocators keep as much memory as they would in a run.
   void call_all() {
     // A call that runs out of memory lowers a limit. shrink() compares.
     called_with_ = rows(limits_);
-    for (const PlannedModel& model : needs_.models) {
-      try {
-        warm_up(*models_.acquire(*model.package), *model.package, shape_of(model, limits_).rows, device_);
-      } catch (const OutOfMemoryError&) {
-        throw;
-      } catch (const ModelError& error) {
-        throw ModelError(model.use.folder + ": " + error.what());
-      }
-    }
+    needed_.clear();
+    for_each_model([&](Engine& engine, const PlannedModel& model, const MethodRows& rows) {
+      for (const Method& method : model.package->methods) measure(engine, *model.package, method, rows);
+    });
+    give_back();
+    for_each_model([&](Engine& engine, const PlannedModel& model, const MethodRows& rows) {
+      warm_up(engine, *model.package, rows, device_);
+    });
   }
 
-  /// Makes smaller the calls that ran out of memory; if none did, all calls. Returns false if none can be smaller.
+  /// The most that a call needs at once.
+  std::int64_t needed_bytes() const {
+    std::int64_t most = 0;
+    for (const auto& [key, bytes] : needed_) most = std::max(most, bytes);
+    return most;
+  }
+  /// The same, of the calls of each stage.
+  std::map<std::string, std::int64_t> bytes_of_stages() const {
+    std::map<std::string, std::int64_t> all;
+    for (const PlannedModel& model : needs_.models) {
+      std::int64_t& most = all[model.stage];
+      for (const Method& method : model.package->methods)
+        most = std::max(most, needed_.at({model.package->id(), method.name}));
+    }
+    return all;
+  }
+
+  /// Makes smaller the calls that ran out of memory; if none did, those that need most. Returns false if none can be
+  /// smaller.
   bool shrink() {
     // Learned limits can be forgotten (CallLimits::ran_out). Limits that are set stay.
     for (const auto& [key, max_rows] : limits_.learned()) limits_.limit_rows(key.first, key.second, max_rows);
     if (rows(limits_) != called_with_) return true;
-    // limit_rows() rounds down, so this is the next smaller power of two.
-    for (const auto& [key, max_rows] : called_with_) limits_.limit_rows(key.first, key.second, max_rows - 1);
-    return rows(limits_) != called_with_;
+    std::vector<std::pair<std::int64_t, CallLimits::Key>> by_need;
+    for (const auto& [key, bytes] : needed_) by_need.emplace_back(bytes, key);
+    std::ranges::sort(by_need, std::greater());
+    for (const auto& [bytes, key] : by_need) {
+      // limit_rows() rounds down, so this is the next smaller power of two.
+      limits_.limit_rows(key.first, key.second, called_with_.at(key) - 1);
+      if (rows(limits_) != called_with_) return true;
+    }
+    return false;
   }
 
   /// Frees memory that is kept for later calls, so that the driver reports only the memory in use.
@@ -70,26 +100,6 @@ class Calls {
     device_.wait();
     if (some_engine_ != nullptr) some_engine_->trim();
     device_.stream()->trim();
-  }
-
-  /// The memory that the largest calls of each stage take alone. Call it when the limits are final.
-  std::map<std::string, std::int64_t> bytes_of_stages() {
-    std::map<std::string, std::int64_t> all;
-    for (const PlannedModel& model : needs_.models) {
-      give_back();
-      const std::int64_t before = device_.stream()->memory()->free_bytes;
-      try {
-        warm_up(*models_.acquire(*model.package), *model.package, shape_of(model, limits_).rows, device_);
-      } catch (const OutOfMemoryError&) {
-        continue;  // another program took the memory meanwhile: the figure is unknown
-      } catch (const std::bad_alloc&) {
-        continue;
-      }
-      std::int64_t& most = all[model.stage];
-      most = std::max(most, before - device_.stream()->memory()->free_bytes);
-    }
-    give_back();
-    return all;
   }
 
   /// The calls that are smaller than options and packages allow.
@@ -116,6 +126,36 @@ class Calls {
   }
 
  private:
+  template <class Work>
+  void for_each_model(const Work& work) {
+    for (const PlannedModel& model : needs_.models) {
+      try {
+        work(*models_.acquire(*model.package), model, shape_of(model, limits_).rows);
+      } catch (const OutOfMemoryError&) {
+        throw;
+      } catch (const ModelError& error) {
+        throw ModelError(model.use.folder + ": " + error.what());
+      }
+    }
+  }
+
+  void measure(Engine& engine, const Package& package, const Method& method, const MethodRows& rows) {
+    std::int64_t& most = needed_[{package.id(), method.name}];
+    const std::int64_t other = std::exchange(most, std::numeric_limits<std::int64_t>::max());  // if memory runs out
+    give_back();
+    warm_up_method(engine, package, method, rows, device_);
+    device_.wait();
+    most = std::max(other, peak_bytes() - loaded_bytes_);  // other: of another stage that calls it
+  }
+
+  /// Memory in use, with the most that LibTorch used at once since give_back() in place of what it keeps. LibTorch keeps
+  /// blocks of many sizes while the driver has free memory. So a GPU with more memory would seem to need more.
+  std::int64_t peak_bytes() const {
+    const DeviceMemory memory = *device_.stream()->memory();
+    const TorchMemory torch = some_engine_ == nullptr ? TorchMemory{} : some_engine_->torch_memory();
+    return memory.total_bytes - memory.free_bytes - torch.kept_bytes + torch.peak_bytes;
+  }
+
   std::int64_t bytes_of_pictures(const PlannedModel& model) const {
     const Package& package = *model.package;
     const DType images = images_.at(model.use.folder);
@@ -159,6 +199,8 @@ class Calls {
   std::shared_ptr<Engine> some_engine_;  // to free LibTorch's memory, which all engines share
   std::map<std::string, DType> images_;
   std::map<CallLimits::Key, int> called_with_;
+  std::int64_t loaded_bytes_ = 0;
+  std::map<CallLimits::Key, std::int64_t> needed_;  // by each call alone
 };
 
 }  // namespace
@@ -201,7 +243,6 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   if (needs.known.recall(needs.kind, plan.limit_bytes, needs.packages, limits)) plan.known_from = needs.known.file();
 
   Calls calls(needs, device, models, limits);
-  calls.give_back();  // loading leaves temporary memory behind
   const std::int64_t loaded = stream->memory()->free_bytes;
   plan.models_bytes = before->free_bytes - loaded;
   plan.pictures_bytes = calls.bytes_of_pictures();
@@ -222,22 +263,25 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
       smaller_or_throw();
       continue;
     }
-    // Allocators keep the memory of the largest calls, so the difference is the peak of a lane.
+    // Allocators keep the memory of calls for later ones.
     plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
     const std::int64_t room = plan.limit_bytes - plan.models_bytes;
     const std::int64_t pictures = plan.pictures_bytes;
     // What the largest possible pictures leave. Calls that do not fit during the run are retried in halves.
-    std::int64_t for_calls = room - pictures;
+    std::int64_t for_calls = room - pictures, needed = plan.calls_bytes;
     if (share_of(needs.memory)) {
       // A share is only a guess, and a usual picture is far smaller than the largest possible one. So calls may take as
-      // much as those. This grows with the room: more memory never leads to smaller calls.
+      // much as those. This grows with the room. What calls need does not depend on it, unlike what allocators keep
+      // for later: they give that back when memory runs short. So more memory never leads to smaller calls.
       for_calls = std::max(for_calls, std::min(room, pictures));
+      needed = calls.needed_bytes();
     } else if (for_calls < 0) {
       break;  // pictures alone may exceed the limit, so smaller calls do not help
     }
-    if (plan.calls_bytes <= for_calls || !calls.shrink()) break;
+    if (needed <= for_calls || !calls.shrink()) break;
     calls.give_back();
   }
+  calls.give_back();
   plan.stage_bytes = calls.bytes_of_stages();
   plan.smaller_calls = calls.smaller();
   for (const PlannedModel& model : needs.models) {

@@ -23,9 +23,9 @@ struct MemoryPlan {
   std::int64_t free_bytes = 0;      ///< before anything was loaded
   std::int64_t limit_bytes = 0;     ///< the part of free_bytes that the run may use: device.memory
   std::int64_t models_bytes = 0;    ///< measured
-  std::int64_t calls_bytes = 0;     ///< measured: for the calls of one lane
+  std::int64_t calls_bytes = 0;     ///< measured: what one lane's calls take, and keep for later calls
   std::int64_t pictures_bytes = 0;  ///< computed maximum of one lane: rasters, inputs of models, embeddings, logits
-  std::map<std::string, std::int64_t> stage_bytes;  ///< measured: the peak of a lane in the calls of each stage alone
+  std::map<std::string, std::int64_t> stage_bytes;  ///< measured: the most that a call of each stage needs
   int lanes = 1;
   int wanted_lanes = 1;
   std::map<CallLimits::Key, int> smaller_calls;  ///< maximum rows of calls that are smaller than the options allow

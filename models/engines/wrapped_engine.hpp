@@ -21,6 +21,7 @@ class WrappedEngine : public Engine {
   DType image_type() const override { return engine_->image_type(); }
   std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
   void trim() override { engine_->trim(); }
+  TorchMemory torch_memory() const override { return engine_->torch_memory(); }
 
  protected:
   const std::shared_ptr<Engine> engine_;

@@ -238,10 +238,27 @@ class TorchEngine final : public Engine {
   DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return model_.bytes; }
   void trim() override {
-    if (device_ >= 0) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+    c10::DeviceAllocator* const allocator = this->allocator();
+    if (allocator == nullptr) return;
+    allocator->emptyCache();
+    allocator->resetPeakStats(static_cast<c10::DeviceIndex>(device_));
+  }
+  TorchMemory torch_memory() const override {
+    c10::DeviceAllocator* const allocator = this->allocator();
+    if (allocator == nullptr) return {};
+    const auto stats = allocator->getDeviceStats(static_cast<c10::DeviceIndex>(device_));
+    const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return {stats.reserved_bytes[all].current, stats.allocated_bytes[all].peak};
   }
 
  private:
+  // That of the GPU; null on the CPU, and before LibTorch has used a GPU.
+  c10::DeviceAllocator* allocator() const {
+    if (device_ < 0) return nullptr;
+    auto* const allocator = c10::getDeviceAllocator(c10::kCUDA);
+    return allocator->initialized() ? allocator : nullptr;
+  }
+
   void load_variant(const Variant& variant, const EngineOptions& options) {
     for (const auto& [name, calls] : variant.methods) {
       const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
