@@ -92,7 +92,8 @@ int uniform_end(const unsigned char* bytes, int begin, int end) {
 
 MILLRACE_CLONES std::vector<BilinearTap> taps_of(int from, int to) {
   std::vector<BilinearTap> taps(static_cast<std::size_t>(to));
-  for (int i = 0; i < to; ++i) taps[static_cast<std::size_t>(i)] = bilinear_tap(from, to, i);
+  const BilinearAxis axis(from, to);
+  for (int i = 0; i < to; ++i) taps[static_cast<std::size_t>(i)] = axis.tap(i);
   return taps;
 }
 

@@ -16,17 +16,25 @@ struct BilinearTap {
   float weight0, weight1;
 };
 
-/// Returns sample i of PyTorch's interpolate(mode="bilinear", align_corners=False) from `from` to `to` values.
-MILLRACE_DEVICE inline BilinearTap bilinear_tap(int from, int to, int i) {
-  if (from == to) return {i, i, 1.0F, 0.0F};
-  const float scale = static_cast<float>(from) / static_cast<float>(to);
-  const float centre = std::fma(scale, static_cast<float>(i) + 0.5F, -0.5F);
-  const float source = centre > 0.0F ? centre : 0.0F;
-  const int down = static_cast<int>(source);
-  const int index0 = down < from - 1 ? down : from - 1, index1 = index0 + 1 < from - 1 ? index0 + 1 : from - 1;
-  const float rest = source - static_cast<float>(index0), weight1 = rest < 0.0F ? 0.0F : rest > 1.0F ? 1.0F : rest;
-  return {index0, index1, 1.0F - weight1, weight1};
-}
+/// PyTorch's interpolate(mode="bilinear", align_corners=False) along one axis, from `from` to `to` values.
+struct BilinearAxis {
+  int from, to;
+  float scale;  ///< from / to
+
+  MILLRACE_DEVICE BilinearAxis(int from, int to)
+      : from(from), to(to), scale(static_cast<float>(from) / static_cast<float>(to)) {}
+
+  /// Returns sample i.
+  MILLRACE_DEVICE BilinearTap tap(int i) const {
+    if (from == to) return {i, i, 1.0F, 0.0F};
+    const float centre = std::fma(scale, static_cast<float>(i) + 0.5F, -0.5F);
+    const float source = centre > 0.0F ? centre : 0.0F;
+    const int down = static_cast<int>(source);
+    const int index0 = down < from - 1 ? down : from - 1, index1 = index0 + 1 < from - 1 ? index0 + 1 : from - 1;
+    const float rest = source - static_cast<float>(index0), weight1 = rest < 0.0F ? 0.0F : rest > 1.0F ? 1.0F : rest;
+    return {index0, index1, 1.0F - weight1, weight1};
+  }
+};
 
 /// Returns all samples.
 std::vector<BilinearTap> bilinear_taps(int from, int to);

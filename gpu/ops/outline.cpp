@@ -39,12 +39,12 @@ void on_host(const OutlineJob& job) {
 
 void body(const OutlineJob& job) {
   if (!job.counted) {
-    for (int n = 0; n < job.masks; ++n) job.largest[n] = outline_kernel::largest_magnitude(job, n);
-    outline_kernel::for_each_column(job, outline_kernel::count_column);
-    // The entry after the last count is 0 (count_column), so its sum is the total.
-    std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
+    outline_kernel::classify_all(job);
+    outline_kernel::for_each_stretch(job, outline_kernel::count);
+    // The entry after the last count is 0 (count), so its sum is the total.
+    std::exclusive_scan(job.counts, job.counts + job.all_stretches() + 1, job.counts, 0U);
   }
-  outline_kernel::for_each_column(job, outline_kernel::write_column);
+  outline_kernel::for_each_stretch(job, outline_kernel::write);
 }
 
 /// Returns the positions of an ellipse in the middle, with a quarter of the picture's width and height.
@@ -68,13 +68,12 @@ void simulate(const OutlineJob& job) {
   std::uint32_t at = 0;
   for (int n = 0; n < job.masks; ++n) {
     job.starts[n] = at;
-    // Finite values, or the mask would count as faulty.
-    job.iou[n] = 0.9F;
-    job.largest[n] = 1;
+    job.iou[n] = 0.9F;  // finite, or the mask would count as faulty
+    job.faulty[n] = 0;
     if (job.slots[n] < 0) continue;
     if (std::exchange(drawn, job.slots[n]) != job.slots[n]) {
-      const MaskGeometry& geometry = job.geometry[job.slots[n]];
-      positions = ellipse(geometry.picture_width, geometry.picture_height);
+      const MaskResizing& resizing = job.resizings[job.slots[n]];
+      positions = ellipse(resizing.outer_x.to, resizing.outer_y.to);
     }
     // Masks that do not fit count too, so that a second wait follows, as on a GPU.
     if (at + positions.size() <= job.capacity) std::ranges::copy(positions, job.positions + at);
@@ -102,7 +101,7 @@ std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> positions, std
   return runs;
 }
 
-/// One decoder call whose masks are pending. Its results are starts, iou, largest, positions (OutlineJob).
+/// One decoder call whose masks are pending. Its results are starts, iou, faulty, positions (OutlineJob).
 /// All four have 32 bits, so one buffer holds them and one copy brings them down.
 struct PendingMasks {
   OutlineJob job;
@@ -116,7 +115,7 @@ struct PendingMasks {
     const auto masks = static_cast<std::size_t>(job.masks);
     job.starts = part;
     job.iou = reinterpret_cast<float*>(part + masks + 1);
-    job.largest = reinterpret_cast<float*>(part + 2 * masks + 1);
+    job.faulty = part + 2 * masks + 1;
     job.positions = part + head_words();
   }
   void deliver(const std::uint32_t* part) const;
@@ -126,7 +125,7 @@ void PendingMasks::deliver(const std::uint32_t* part) const {
   // The same layout as in place_at(), in the copy on the host.
   const auto masks = static_cast<std::size_t>(job.masks);
   const auto* iou = reinterpret_cast<const float*>(part + masks + 1);
-  const auto* largest = reinterpret_cast<const float*>(part + 2 * masks + 1);
+  const std::uint32_t* faulty = part + 2 * masks + 1;
   const std::uint32_t* positions = part + head_words();
   for (const MaskTarget& target : targets) {
     const auto n = static_cast<std::size_t>(target.row);
@@ -135,7 +134,7 @@ void PendingMasks::deliver(const std::uint32_t* part) const {
     // The predicted IoU comes first, as on the CPU, so that both devices name the same fault.
     if (!std::isfinite(iou[n])) {
       mask.fault = iou_not_finite;
-    } else if (!std::isfinite(largest[n])) {
+    } else if (faulty[n] != 0) {
       mask.fault = logits_not_finite;
     } else {
       // It fits 32 bits: check_geometry() has refused larger pictures.
@@ -168,22 +167,30 @@ PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
   job.threshold = threshold;
   // -1 marks rows without a target, such as padding.
   std::vector<std::int32_t> slots(static_cast<std::size_t>(job.masks), -1);
-  std::vector<MaskGeometry> geometry;
+  std::vector<MaskResizing> resizings;
+  const MaskGeometry* last = nullptr;
   for (const MaskTarget& target : call.targets) {
     // Targets come picture by picture, so a comparison with the last one finds most repetitions.
-    if (geometry.empty() || !(geometry.back() == target.geometry)) {
+    if (last == nullptr || !(*last == target.geometry)) {
       check_geometry(target.geometry);
-      geometry.push_back(target.geometry);
+      resizings.emplace_back(target.geometry);
+      last = &target.geometry;
     }
-    slots[static_cast<std::size_t>(target.row)] = static_cast<std::int32_t>(geometry.size()) - 1;
+    slots[static_cast<std::size_t>(target.row)] = static_cast<std::int32_t>(resizings.size()) - 1;
     job.widest = std::max(job.widest, target.geometry.picture_width);
   }
   job.logits = static_cast<const float*>(call.logits.data);
   job.predicted_iou = static_cast<const float*>(call.predicted_iou.data);
   job.slots = device.store(std::span<const std::int32_t>(slots));
-  job.geometry = device.store(std::span<const MaskGeometry>(geometry));
-  job.counts =
-      device.scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
+  job.resizings = device.store(std::span<const MaskResizing>(resizings));
+  job.geometries = static_cast<int>(resizings.size());
+  const auto words = static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.words());
+  const auto stretches = static_cast<std::size_t>(job.all_stretches());
+  job.sides = device.scratch<LogitSides>(words * static_cast<std::size_t>(job.logits_width));
+  job.not_finite = device.scratch<std::uint32_t>(words);
+  job.ranges = device.scratch<RowRange>(resizings.size() * static_cast<std::size_t>(job.logits_height));
+  job.counts = device.scratch<std::uint32_t>(stretches + 1);
+  job.kept = device.scratch<std::uint32_t>(OutlineJob::few * stretches);
   const double positions_per_mask =
       std::max(min_positions_per_mask, headroom * device.state<OutlineState>().max_positions);
   job.capacity = static_cast<std::uint32_t>(std::ceil(positions_per_mask * job.masks));
@@ -236,13 +243,8 @@ void deliver(Device& device, const Results& results) {
     }
   }
   if (cut.empty()) return;
-  const auto again = make_results(device, cut);
-  for (std::size_t i = 0; i < cut.size(); ++i) {
-    const OutlineJob& job = again->pending[i].job;
-    // The last step writes `starts` and `iou` itself, but reads `largest`.
-    device.copy(cut[i].job.largest, job.largest, sizeof(float) * static_cast<std::size_t>(job.masks));
-    device.run(operation, job);
-  }
+  const auto again = make_results(device, std::move(cut));
+  for (const PendingMasks& masks : again->pending) device.run(operation, masks.job);
   queue_download(device, again);
 }
 

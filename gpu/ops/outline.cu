@@ -1,4 +1,3 @@
-#include <cub/block/block_reduce.cuh>
 #include <cub/device/device_scan.cuh>
 
 #include "gpu/launch.cuh"
@@ -7,42 +6,48 @@
 namespace millrace {
 namespace {
 
-constexpr int team = 512;
+constexpr int team = 256;  // logit columns of a block
 
-__global__ void __launch_bounds__(team) largest_magnitude(const OutlineJob job) {
-  // Without the sign, the bits of floats have the order of their values, with NaN last.
-  std::uint32_t largest = 0;
-  const std::int64_t size = static_cast<std::int64_t>(job.logits_width) * job.logits_height;
-  const auto* bits = reinterpret_cast<const std::uint32_t*>(job.logits) + static_cast<std::int64_t>(blockIdx.x) * size;
-  for (std::int64_t i = threadIdx.x; i < size; i += team) largest = max(largest, bits[i] & 0x7fffffffU);
-  using Reduce = cub::BlockReduce<std::uint32_t, team>;
-  __shared__ typename Reduce::TempStorage storage;
-  largest = Reduce(storage).Reduce(largest, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
-  if (threadIdx.x == 0) job.largest[blockIdx.x] = __uint_as_float(largest);
+/// A block handles 32 logit rows. Block y is the mask, then the geometry.
+/// The threads of a warp read neighbours in a row, and each thread has 32 reads that do not depend on each other.
+__global__ void __launch_bounds__(team) classify_logits(const OutlineJob job) {
+  const int word = static_cast<int>(blockIdx.x), n = static_cast<int>(blockIdx.y), rank = static_cast<int>(threadIdx.x);
+  if (n >= job.masks) {
+    const int y = 32 * word + rank;
+    if (rank < 32 && y < job.logits_height) outline_kernel::find_range(job, n - job.masks, y);
+    return;
+  }
+  bool finite = true;
+  for (int x = rank; x < job.logits_width; x += team) finite = outline_kernel::classify(job, n, word, x) && finite;
+  const bool not_finite = __syncthreads_or(static_cast<int>(!finite)) != 0;
+  if (rank == 0) job.not_finite[n * job.words() + word] = static_cast<std::uint32_t>(not_finite);
 }
 
 constexpr int columns = 64;  // picture columns of a block
 
-/// A thread handles one picture column. Block y is the mask.
+/// A thread handles a stretch of a picture column. Block y is the mask, block z the stretch.
 __global__ void count_changes(const OutlineJob job) {
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (x < job.widest) outline_kernel::count_column(job, static_cast<int>(blockIdx.y), x);
+  if (x < job.widest) outline_kernel::count(job, static_cast<int>(blockIdx.y), x, static_cast<int>(blockIdx.z));
 }
 
 __global__ void write_changes(const OutlineJob job) {
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (x < job.widest) outline_kernel::write_column(job, static_cast<int>(blockIdx.y), x);
+  if (x < job.widest) outline_kernel::write(job, static_cast<int>(blockIdx.y), x, static_cast<int>(blockIdx.z));
 }
 
-dim3 grid_of(const OutlineJob& job) { return {blocks_of(job.widest, columns), static_cast<unsigned>(job.masks)}; }
+dim3 grid_of(const OutlineJob& job) {
+  return {blocks_of(job.widest, columns), static_cast<unsigned>(job.masks), OutlineJob::stretches};
+}
 
 void count(const OutlineJob& job, Stream& stream) {
   const cudaStream_t cuda = cuda_stream(stream);
-  largest_magnitude<<<static_cast<unsigned>(job.masks), team, 0, cuda>>>(job);
-  check_launch("largest_magnitude");
+  const dim3 grid(static_cast<unsigned>(job.words()), static_cast<unsigned>(job.masks + job.geometries));
+  classify_logits<<<grid, team, 0, cuda>>>(job);
+  check_launch("classify_logits");
   count_changes<<<grid_of(job), columns, 0, cuda>>>(job);
   check_launch("count_changes");
-  const int total = job.masks * job.widest + 1;
+  const int total = static_cast<int>(job.all_stretches()) + 1;
   std::size_t bytes = 0;
   // The first call only returns the size of the scratch memory.
   check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, job.counts, job.counts, total, cuda),

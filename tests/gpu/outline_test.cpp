@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -56,7 +57,10 @@ Raster reference(const std::vector<float>& logits, const MaskGeometry& g) {
   return resized(crop, g.picture_width, g.picture_height);
 }
 
-enum class Pattern { blobs, noise, ones, minus_ones, zeros, stripes, tiny, one_pixel };
+enum class Pattern { blobs, noise, ones, minus_ones, zeros, stripes, tiny, one_pixel, magnitudes, above };
+
+/// The rounding of a product near 2 is as large as the distance of two numbers below 2.
+constexpr float limit = 1.99F;
 
 std::vector<float> make_logits(const MaskGeometry& g, Pattern pattern, unsigned seed) {
   std::mt19937 random(seed);
@@ -99,6 +103,12 @@ std::vector<float> make_logits(const MaskGeometry& g, Pattern pattern, unsigned 
         case Pattern::one_pixel:
           logits.push_back(x == width / 2 && y == height / 2 ? 8.0F : -8.0F);
           break;
+        case Pattern::magnitudes:  // a large value next to a small one
+          logits.push_back(static_cast<float>((uniform(random) - 0.5) * std::pow(10, 60 * uniform(random) - 30)));
+          break;
+        case Pattern::above:  // rounding decides whether a pixel is above `limit`
+          logits.push_back(limit + 0x1p-23F);
+          break;
       }
     }
   }
@@ -126,28 +136,35 @@ std::int64_t wrong_pixels(const std::vector<std::uint32_t>& counts, const Raster
   return wrong;
 }
 
-/// The runs that the kernel writes if its threads run one after another.
+/// The runs that the kernels write if their threads run one after another.
 std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::vector<float>& logits,
                                        float threshold) {
   const std::int32_t slot = 0;
-  float largest = 0;
-  for (const float v : logits) largest = std::max(largest, std::abs(v));
+  const MaskResizing resizing(geometry);
   OutlineJob job;
   job.logits = logits.data();
   job.slots = &slot;
-  job.geometry = &geometry;
+  job.resizings = &resizing;
+  job.masks = job.geometries = 1;
   job.logits_width = geometry.logits_width;
   job.logits_height = geometry.logits_height;
-  job.largest = &largest;
+  job.widest = geometry.picture_width;
   job.threshold = threshold;
+  std::vector<LogitSides> sides(static_cast<std::size_t>(job.words() * job.logits_width));
+  std::vector<std::uint32_t> not_finite(static_cast<std::size_t>(job.words()));
+  std::vector<RowRange> ranges(static_cast<std::size_t>(job.logits_height));
+  job.sides = sides.data();
+  job.not_finite = not_finite.data();
+  job.ranges = ranges.data();
+  outline_kernel::classify_all(job);
   std::vector<std::uint32_t> counts;
   std::uint32_t last = 0;
-  for (int x = 0; x < geometry.picture_width; ++x) {
-    outline_kernel::walk(job, 0, x, [&](std::uint32_t position) {
+  outline_kernel::for_each_stretch(job, [&](const OutlineJob&, int n, int x, int s) {
+    outline_kernel::walk(job, n, x, s, [&](std::uint32_t position) {
       counts.push_back(position - last);
       last = position;
     });
-  }
+  });
   counts.push_back(
       static_cast<std::uint32_t>(geometry.picture_width) * static_cast<std::uint32_t>(geometry.picture_height) - last);
   return counts;
@@ -197,7 +214,7 @@ TEST_CASE("masks equal two bilinear resizings in double precision, for all sizes
     CAPTURE(text(geometry));
     unsigned seed = 1;
     for (const Pattern pattern : {Pattern::blobs, Pattern::noise, Pattern::ones, Pattern::minus_ones, Pattern::zeros,
-                                  Pattern::stripes, Pattern::tiny, Pattern::one_pixel}) {
+                                  Pattern::stripes, Pattern::tiny, Pattern::one_pixel, Pattern::magnitudes}) {
       CAPTURE(static_cast<int>(pattern));
       check_against_reference(geometry, make_logits(geometry, pattern, seed++));
     }
@@ -217,9 +234,10 @@ TEST_CASE("random sizes, and a threshold other than zero") {
     geometry.crop_width = side(geometry.input_width);
     geometry.crop_height = side(geometry.input_height);
     CAPTURE(text(geometry));
-    check_against_reference(
-        geometry, make_logits(geometry, i % 2 == 0 ? Pattern::blobs : Pattern::noise, static_cast<unsigned>(i)),
-        i % 3 == 0 ? 0.0F : 1.5F);
+    constexpr std::array patterns{Pattern::blobs, Pattern::noise, Pattern::magnitudes, Pattern::above};
+    const Pattern pattern = patterns[static_cast<std::size_t>(i % 4)];
+    const auto logits = make_logits(geometry, pattern, static_cast<unsigned>(i));
+    check_against_reference(geometry, logits, pattern == Pattern::above ? limit : i % 3 == 0 ? 0.0F : 1.5F);
   }
 }
 

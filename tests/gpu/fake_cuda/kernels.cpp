@@ -55,7 +55,7 @@ void check_grid(std::string_view kernel, const fake_cuda::Grid& grid, const Axis
   std::abort();
 }
 
-constexpr unsigned team = 512;  // threads of a block of keep_best and largest_magnitude
+constexpr unsigned team = 512;  // threads of a block of keep_best
 
 /// CUB's only kernel that matters here: sums of all values before each one.
 void exclusive_sum(void** arguments) {
@@ -88,15 +88,14 @@ bool run(std::string_view kernel, const fake_cuda::Grid& grid, void** arguments)
     check_grid(kernel, grid, blocks(job.slots, team));  // a block for each slot
     for (int slot = 0; slot < job.slots; ++slot)
       find_boxes_kernel::keep_best(job, slot, find_boxes_kernel::OneThread{});
-  } else if (kernel == "largest_magnitude") {
+  } else if (kernel == "classify_logits") {
     const auto& job = argument<OutlineJob>(arguments, 0);
-    check_grid(kernel, grid, blocks(job.masks, team));  // a block for each mask
-    for (int n = 0; n < job.masks; ++n) job.largest[n] = outline_kernel::largest_magnitude(job, n);
+    check_grid(kernel, grid, blocks(job.words(), 256), blocks(job.masks + job.geometries));
+    outline_kernel::classify_all(job);
   } else if (kernel == "count_changes" || kernel == "write_changes") {
     const auto& job = argument<OutlineJob>(arguments, 0);
-    check_grid(kernel, grid, threads(job.widest), blocks(job.masks));
-    outline_kernel::for_each_column(
-        job, kernel == "count_changes" ? outline_kernel::count_column : outline_kernel::write_column);
+    check_grid(kernel, grid, threads(job.widest), blocks(job.masks), blocks(OutlineJob::stretches));
+    outline_kernel::for_each_stretch(job, kernel == "count_changes" ? outline_kernel::count : outline_kernel::write);
   } else if (kernel.starts_with("cut_windows<")) {
     const auto& job = argument<CutWindowsJob>(arguments, 0);
     check_grid(kernel, grid, threads(job.roi.values()), blocks(job.channels), blocks(job.count));
