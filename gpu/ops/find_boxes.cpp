@@ -54,7 +54,7 @@ void on_host(const HeadJob& job) {
 
 void body(const HeadJob& job) {
   for (int slot = 0; slot < job.slots; ++slot) {
-    for (int i = 0; i < job.candidates; ++i) job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, i);
+    find_boxes_kernel::find_candidates(job, slot);
     find_boxes_kernel::keep_best(job, slot, find_boxes_kernel::OneThread{});
   }
 }
@@ -119,9 +119,11 @@ void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, s
   job.keys = device.scratch<std::uint64_t>(cells);
   job.boxes = device.scratch<Box>(cells);
   job.best = device.scratch<std::int32_t>(cells);
-  job.faults = device.scratch<std::int32_t>(count);
-  // Threads of a slot combine faults by "or". The other scratch memory is written before it is read.
-  device.zero(job.faults, count * sizeof(std::int32_t));
+  job.faults = device.scratch<std::int32_t>(2 * count);
+  job.found = job.faults + count;
+  // Threads of a slot combine faults by "or", and count candidates. The other scratch memory is written before it is
+  // read.
+  device.zero(job.faults, 2 * count * sizeof(std::int32_t));
   // Kernels write the few kept boxes directly to host memory, so no copy is needed.
   const auto summaries = device.mapped<std::int32_t>(2 * count);
   const auto kept = device.mapped<KeptBox>(count * static_cast<std::size_t>(job.max_kept));

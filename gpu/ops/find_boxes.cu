@@ -9,7 +9,8 @@ namespace {
 __global__ void find_candidates(const HeadJob job) {
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), slot = static_cast<int>(blockIdx.y);
   if (index >= job.candidates) return;
-  const std::int32_t fault = find_boxes_kernel::find_candidate(job, slot, index);
+  const std::int32_t fault =
+      find_boxes_kernel::find_candidate(job, slot, index, [&] { return atomicAdd(job.found + slot, 1); });
   if (fault != 0) atomicOr(job.faults + slot, fault);
 }
 

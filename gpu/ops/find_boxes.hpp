@@ -76,9 +76,10 @@ struct HeadJob {
   const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
   const LetterboxGeometry* geometry = nullptr;  ///< [S]; picture_width 0: the slot needs no boxes
   // Outputs and scratch memory:
-  std::uint64_t* keys = nullptr;      ///< [S, candidates] scratch; 0: not a candidate, or not any more
-  Box* boxes = nullptr;               ///< [S, candidates] scratch, in input pixels
-  std::int32_t* best = nullptr;       ///< [S, candidates] scratch: classes
+  std::uint64_t* keys = nullptr;      ///< [S, candidates] scratch: the keys found, in any order; 0: not any more
+  Box* boxes = nullptr;               ///< [S, candidates] scratch, in input pixels, by candidate
+  std::int32_t* best = nullptr;       ///< [S, candidates] scratch: classes, by candidate
+  std::int32_t* found = nullptr;      ///< [S]: number of keys; 0 before the call
   std::int32_t* faults = nullptr;     ///< [S] bits of HeadFault; 0 before the call
   std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
   KeptBox* kept = nullptr;            ///< [S, max_kept]; on the host
@@ -167,9 +168,10 @@ MILLRACE_DEVICE inline Candidate candidate_end_to_end(const HeadJob& job, int sl
 }
 
 /// Handles one row of the output of one slot. A candidate has the score, a wanted class, and area in the picture.
-MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot, int index) {
-  const std::int64_t at = static_cast<std::int64_t>(slot) * job.candidates + index;
-  job.keys[at] = 0;
+/// count() counts a candidate, and returns the number before. Threads may run in any order, because keys have one.
+template <class Count>
+MILLRACE_DEVICE std::int32_t find_candidate(const HeadJob& job, int slot, int index, const Count& count) {
+  const std::int64_t first = static_cast<std::int64_t>(slot) * job.candidates, at = first + index;
   const LetterboxGeometry& geometry = job.geometry[slot];
   if (geometry.picture_width == 0) return 0;
   const Candidate found = job.end_to_end ? candidate_end_to_end(job, slot, index) : candidate_v8(job, slot, index);
@@ -184,8 +186,14 @@ MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot,
   if (!(shown.x1 > shown.x0 && shown.y1 > shown.y0) || area < job.min_area) return 0;
   job.boxes[at] = found.box;
   job.best[at] = found.class_id;
-  job.keys[at] = key_of(found.score, index);
+  job.keys[first + count()] = key_of(found.score, index);
   return 0;
+}
+
+/// The same for all rows of a slot, on the host: one thread after another.
+inline void find_candidates(const HeadJob& job, int slot) {
+  for (int i = 0; i < job.candidates; ++i)
+    job.faults[slot] |= find_candidate(job, slot, i, [&] { return job.found[slot]++; });
 }
 
 MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double threshold) {
@@ -209,14 +217,16 @@ template <class Block>
 MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block) {
   const std::int64_t first = static_cast<std::int64_t>(slot) * job.candidates;
   std::uint64_t* keys = job.keys + first;
+  const int found = job.found[slot];
   int count = 0, last = -1;
   while (count < job.max_kept) {
     std::uint64_t best = 0;
-    for (int i = block.rank; i < job.candidates; i += block.size) {
+    for (int i = block.rank; i < found; i += block.size) {
       const std::uint64_t key = keys[i];
       if (key == 0) continue;
-      const bool same = last >= 0 && (!job.class_aware || job.best[first + i] == job.best[first + last]);
-      if (i == last || (same && overlaps(job.boxes[first + last], job.boxes[first + i], job.iou_threshold))) {
+      const int own = candidate_of(key);
+      const bool same = last >= 0 && (!job.class_aware || job.best[first + own] == job.best[first + last]);
+      if (own == last || (same && overlaps(job.boxes[first + last], job.boxes[first + own], job.iou_threshold))) {
         keys[i] = 0;
       } else {
         best = higher_of(best, key);

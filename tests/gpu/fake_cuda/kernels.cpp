@@ -80,9 +80,7 @@ bool run(std::string_view kernel, const fake_cuda::Grid& grid, void** arguments)
   } else if (kernel == "find_candidates") {
     const auto& job = argument<HeadJob>(arguments, 0);
     check_grid(kernel, grid, threads(job.candidates), blocks(job.slots));
-    for (int slot = 0; slot < job.slots; ++slot) {
-      for (int i = 0; i < job.candidates; ++i) job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, i);
-    }
+    for (int slot = 0; slot < job.slots; ++slot) find_boxes_kernel::find_candidates(job, slot);
   } else if (kernel == "keep_best") {
     const auto& job = argument<HeadJob>(arguments, 0);
     check_grid(kernel, grid, blocks(job.slots, team));  // a block for each slot
