@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <new>
 #include <numeric>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "models/call_limits.hpp"
 #include "models/engine.hpp"
+#include "models/exec_shapes.hpp"
 #include "stages/stage_models.hpp"
 #include "tests/stages/stage_fixture.hpp"
 
@@ -209,6 +211,22 @@ TEST_CASE("if a single row does not fit, the error concerns the whole batch") {
     if (holds_any(values, {101})) throw_out_of_memory(false);
   }};
   CHECK_THROWS_AS(inputs.run({0, 0, 1, 1}), std::bad_alloc);
+}
+
+TEST_CASE("a padded call has at most the rows that options allow, and one of the shapes that warm-up calls") {
+  for (const int most : {1, 5, 64, 160, 256}) {
+    const std::vector<int> shapes = padded_shapes(most);
+    for (int rows = 1; rows <= most; ++rows) {
+      CAPTURE(rows);
+      const int padded = padded_rows(rows, most);
+      CHECK(padded >= rows);
+      CHECK(padded < 2 * rows);
+      CHECK(padded <= most);
+      CHECK(std::ranges::count(shapes, padded) == 1);
+    }
+  }
+  CHECK(padded_rows(160, 160) == 160);  // and not 256
+  CHECK(padded_shapes(160) == std::vector{160, 128, 64, 32, 16, 8, 4, 2, 1});
 }
 
 TEST_CASE("rows of calls follow options, package and batch, and a stage names every method of its task") {
