@@ -4,24 +4,52 @@
 
 #include <ATen/cuda/CUDAGraph.h>
 
+#include <exception>
 #include <memory>
 
 namespace {
 
-using at::cuda::CUDAGraph;
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+struct Recorded {
+  at::cuda::CUDAGraph graph;
+  c10::MempoolId_t pool;
+  c10::DeviceIndex device;
+};
+
+// A capture that failed leaves LibTorch's allocator in its state during captures, with a pointer to the graph.
+void leave_capture(const Recorded& recorded) {
+  try {
+    allocator::endAllocateToPool(recorded.device, recorded.pool);
+    allocator::releasePool(recorded.device, recorded.pool);
+  } catch (const std::exception&) {  // it has left that state
+  }
+}
 
 void* begin(const void* sibling) {
-  auto graph = std::make_unique<CUDAGraph>();
-  c10::MempoolId_t pool{0, 0};
-  // pool() changes nothing.
-  if (sibling != nullptr) pool = static_cast<CUDAGraph*>(const_cast<void*>(sibling))->pool();
-  // Other threads may allocate meanwhile.
-  graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-  return graph.release();
+  const auto* const known = static_cast<const Recorded*>(sibling);
+  const c10::MempoolId_t pool = known == nullptr ? at::cuda::graph_pool_handle() : known->pool;
+  std::unique_ptr<Recorded> recorded(new Recorded{{}, pool, at::cuda::getCurrentCUDAStream().device_index()});
+  try {
+    // Other threads may allocate meanwhile.
+    recorded->graph.capture_begin(recorded->pool, cudaStreamCaptureModeThreadLocal);
+  } catch (const std::exception&) {
+    leave_capture(*recorded);
+    throw;
+  }
+  return recorded.release();
 }
-void end(void* graph) { static_cast<CUDAGraph*>(graph)->capture_end(); }
-void replay(void* graph) { static_cast<CUDAGraph*>(graph)->replay(); }
-void free_graph(void* graph) { delete static_cast<CUDAGraph*>(graph); }
+void end(void* graph) {
+  auto* const recorded = static_cast<Recorded*>(graph);
+  try {
+    recorded->graph.capture_end();
+  } catch (const std::exception&) {
+    leave_capture(*recorded);
+    throw;
+  }
+}
+void replay(void* graph) { static_cast<Recorded*>(graph)->graph.replay(); }
+void free_graph(void* graph) { delete static_cast<Recorded*>(graph); }
 
 }  // namespace
 

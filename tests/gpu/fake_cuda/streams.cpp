@@ -321,6 +321,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
                                      cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
+  fake_cuda_count("cudaStreamGetCaptureInfo");
   if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(stream);
   return cudaStreamIsCapturing(stream, status);
 }
