@@ -81,6 +81,7 @@ void Segment::Options::visit(OptionVisitor& v) {
   v.option("pad", pad,
            "pad the batch of a call to a power of two, or to a size of the variant, so that the model sees few input "
            "shapes");
+  v.on_gpu("box_batch", "160");
   v.on_gpu("image_batch", "16");
   v.on_gpu("pad", "yes");
 }

@@ -5,6 +5,7 @@ The part `correct` of the GPU suite compares those of models, on a GPU.
 """
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -148,17 +149,19 @@ class FakeCuda(FakeCudaCase):
                 self.assertGreaterEqual(sum(count for name, count in counts.items() if f"letterbox{written}" in name), 4)  # two batches, two models
 
     def test_a_gpu_with_less_memory_gets_smaller_calls(self):
-        calls = []
-        for gigabytes in (1, 2, 3, 5, 8):
-            with self.subTest(gigabytes):
-                counts = self.run_on_fake(32, bytes_of_gpu=gigabytes << 30, name=f"{gigabytes}gb")
-                figures = program.report(self.out)
-                self.assertEqual(figures["items"]["ok"], 32)
-                self.assertEqual(counts.get("out of memory", 0) > 0, gigabytes == 1)  # in calls of the planned size
-                calls.append((figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"]))
-        for made in zip(*calls):
-            self.assertEqual(list(made), sorted(made, reverse=True), "more memory led to more calls")
-            self.assertGreater(made[0], made[-1])
+        for boxes in (64, 160):
+            calls = []
+            for gigabytes in (1, 2, 3, 5, 8):
+                with self.subTest(boxes=boxes, gigabytes=gigabytes):
+                    counts = self.run_on_fake(32, "--set", f"segment.box_batch={boxes}", bytes_of_gpu=gigabytes << 30, name=f"{boxes}-{gigabytes}gb")
+                    figures = program.report(self.out)
+                    self.assertEqual(figures["items"]["ok"], 32)
+                    self.assertEqual(counts.get("out of memory", 0) > 0, gigabytes == 1)  # in calls of the planned size
+                    calls.append((figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"]))
+            for made in zip(*calls):
+                self.assertEqual(list(made), sorted(made, reverse=True), "more memory led to more calls")
+                self.assertGreater(made[0], made[-1])
+            self.assertEqual(calls[-1], (2, 2 * math.ceil(BATCH * BOXES / boxes)))
 
     def test_memory_of_another_process_is_not_free(self):
         calls = {}

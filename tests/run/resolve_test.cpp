@@ -68,10 +68,10 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
     use_defaults_of(devices, settings);
     const auto values = settings.values("segment");
     const auto of = [&](const char* name) { return values.count(name) == 0 ? "" : values.at(name).front(); };
-    return std::vector<std::string>{of("image_batch"), of("pad"), of("pack")};
+    return std::vector<std::string>{of("image_batch"), of("box_batch"), of("pad"), of("pack")};
   };
-  CHECK(options(gpu) == std::vector<std::string>{"7", "yes", ""});
-  CHECK(options({}) == std::vector<std::string>{"7", "", ""});
+  CHECK(options(gpu) == std::vector<std::string>{"7", "160", "yes", ""});
+  CHECK(options({}) == std::vector<std::string>{"7", "", "", ""});
   std::map<std::string, std::string> all;
   for (const auto& entry : stage_table()) {
     for (const auto& option : entry.options) {
@@ -79,6 +79,7 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
     }
   }
   CHECK(all == std::map<std::string, std::string>{{"detect.pad", "yes"},
+                                                  {"segment.box_batch", "160"},
                                                   {"segment.image_batch", "16"},
                                                   {"segment.pad", "yes"},
                                                   {"embed.pad", "yes"},
