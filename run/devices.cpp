@@ -159,6 +159,25 @@ std::vector<int> first(int count) {
   return ordinals;
 }
 
+/// Null on the CPU.
+std::unique_ptr<Stream> make_stream(const Devices& devices, std::size_t index,
+                                    [[maybe_unused]] const std::string& name) {
+  switch (devices.kind) {
+    case Devices::Kind::fake:
+      return std::make_unique<FakeStream>(devices.ordinals[index],
+                                          devices.fake_memory.empty() ? nullptr : devices.fake_memory[index],
+                                          devices.fake_pinned);
+    case Devices::Kind::simulated:
+      return std::make_unique<SimulatedStream>(devices.simulated);
+#ifdef MILLRACE_CUDA
+    case Devices::Kind::cuda:
+      return make_cuda_stream(devices.ordinals[index], name);
+#endif
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 Devices find_devices(const std::string& kind, const std::string& engine) {
@@ -285,22 +304,21 @@ Precisions find_precisions(const std::string& name, const Devices& devices) {
   return found;
 }
 
-std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
-                                    [[maybe_unused]] const std::string& name) {
-  const int ordinal = devices.ordinals[index];
-  switch (devices.kind) {
-    case Devices::Kind::fake:
-      return std::make_unique<Device>(std::make_unique<FakeStream>(
-          ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index], devices.fake_pinned));
-    case Devices::Kind::simulated:
-      return std::make_unique<Device>(std::make_unique<SimulatedStream>(devices.simulated));
-#ifdef MILLRACE_CUDA
-    case Devices::Kind::cuda:
-      return std::make_unique<Device>(make_cuda_stream(ordinal, name));
-#endif
-    default:
-      return std::make_unique<Device>();
+std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index, const std::string& name) {
+  auto stream = make_stream(devices, index, name);
+  return stream == nullptr ? std::make_unique<Device>() : std::make_unique<Device>(std::move(stream));
+}
+
+std::shared_ptr<Nvjpeg> open_nvjpeg(const Devices& devices) {
+  if (devices.kind != Devices::Kind::cuda && devices.kind != Devices::Kind::fake)
+    throw UsageError("decode.nvjpeg needs a GPU, but this run uses none (device: " + devices.name +
+                     "); leave it out, or run on a machine with a GPU");
+  std::vector<Nvjpeg::MakeStream> gpus;
+  for (std::size_t index = 0; index < devices.ordinals.size(); ++index) {
+    if (devices.first_of_gpu(index) == index)
+      gpus.emplace_back([&devices, index] { return make_stream(devices, index, "JPEG engine"); });
   }
+  return Nvjpeg::open(gpus);
 }
 
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices) {

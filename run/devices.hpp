@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpu/device.hpp"
+#include "gpu/nvjpeg.hpp"
 #include "models/engine.hpp"
 #include "models/engines/simulated_engine.hpp"
 #include "run/capture.hpp"
@@ -106,6 +107,10 @@ Profiler profiler_of(const Devices& devices);
 
 /// Allocates memory for decoded pixels from which they are uploaded at full speed. Empty for the CPU.
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices);
+
+/// Opens nvJPEG for the GPUs of the devices.
+/// Throws UsageError if the devices are no GPUs, and PluginError as Nvjpeg::open() does.
+std::shared_ptr<Nvjpeg> open_nvjpeg(const Devices& devices);
 
 /// A factory that uses `factory` to load engines for the device at `index`.
 EngineFactory engines_on(const Devices& devices, std::size_t index, const Precisions& precisions,

@@ -33,6 +33,8 @@ PixelSource source_of(const ExecutionSetup& setup) {
   source.limits = decode_limits(setup.views, setup.resolved.graph.slab_bytes);
   source.memory = pixel_memory(setup.devices);
   source.cache = setup.pixel_cache;
+  const auto asks = [](const PlannedView& view) { return view.chain->options<Decode>().nvjpeg > 0; };
+  if (std::ranges::any_of(setup.views, asks)) source.nvjpeg = open_nvjpeg(setup.devices);
   return source;
 }
 

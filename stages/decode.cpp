@@ -1,12 +1,15 @@
 #include "stages/decode.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "gpu/nvjpeg.hpp"
+#include "io/decode/plain_jpeg.hpp"
 #include "io/input/scan.hpp"
 #include "stages/pixel_cache.hpp"
 #include "stages/stage_entry.hpp"
@@ -55,6 +58,12 @@ std::shared_ptr<void> raster_memory(const std::function<std::shared_ptr<void>(st
   return std::make_shared_for_overwrite<std::uint8_t[]>(bytes);
 }
 
+/// Whether `number` belongs to a share of all numbers from 0. Those that belong are spread evenly.
+bool is_in_share(std::int64_t number, double share) {
+  const auto before = static_cast<double>(number);
+  return std::floor((before + 1) * share) > std::floor(before * share);
+}
+
 }  // namespace
 
 void Decode::Options::visit(OptionVisitor& v) {
@@ -68,6 +77,8 @@ void Decode::Options::visit(OptionVisitor& v) {
            {0, 1000});
   v.option("accept_truncated", accept_truncated,
            "minimum share of complete rows to accept a cut JPEG or PNG; 1: accept none", {0, 1});
+  v.option("nvjpeg", nvjpeg, "share of the JPEGs that the JPEG engines of a GPU decode; 0: the CPU decodes all",
+           {0, 1});
   v.option("volume", volume, "which volume of a NIfTI, or point in time of an OME-TIFF, from 0", {0, 1e6});
 }
 
@@ -80,7 +91,7 @@ StageInfo Decode::info(const Options& options) {
           {},
           {&pixels},
           {},
-          {&decode_warnings, &wrong_extensions}};
+          {&decode_warnings, &wrong_extensions, &nvjpeg_decoded, &nvjpeg_refused, &nvjpeg_failed}};
 }
 
 DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
@@ -93,8 +104,35 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
   return limits;
 }
 
-Decode::Decode(const Options& /*options*/, const StageContext& context)
-    : source_(context.source), counters_(context.counters) {}
+Decode::Decode(const Options& options, const StageContext& context)
+    : share_of_gpu_(options.nvjpeg), source_(context.source), counters_(context.counters) {}
+
+/// Nothing if the CPU has to decode the picture.
+std::optional<Decoded> Decode::decode_on_gpu(const Frame& frame, const PixelAllocator& allocate) const {
+  const PictureInfo& info = frame.info;
+  if (source_.nvjpeg == nullptr || info.format != PictureFormat::jpeg) return std::nullopt;
+  // By the place in the plan, and not by which engine is free: the same plan gives the same bytes.
+  if (!is_in_share(frame.item.id, share_of_gpu_)) return std::nullopt;
+  const auto count = [&](const CounterInfo& counter) {
+    if (!frame.retried) ++counters_[counter];
+  };
+  const bool as_in_file = info.orientation == 1 && info.reduction == 1;
+  if (!as_in_file || !is_plain_jpeg(frame.file.span())) return count(nvjpeg_refused), std::nullopt;
+  Decoded decoded{
+      info, {info.pixel_width, info.pixel_height, allocate(static_cast<std::size_t>(info.pixel_bytes))}, {}};
+  switch (source_.nvjpeg->decode(frame.file.span(), info.width, info.height, decoded.pixels.data.get())) {
+    case Nvjpeg::Outcome::decoded:
+      count(nvjpeg_decoded);
+      return decoded;
+    case Nvjpeg::Outcome::refused:
+      count(nvjpeg_refused);
+      break;
+    case Nvjpeg::Outcome::failed:
+      if (!frame.retried) counters_[nvjpeg_failed].add(frame.item.path);
+      break;
+  }
+  return std::nullopt;
+}
 
 void Decode::run(Frame& frame) const {
   if (frame.region != nullptr) return;  // the stage that needs rows reads them
@@ -112,8 +150,10 @@ void Decode::run(Frame& frame) const {
     auto* data = static_cast<std::uint8_t*>(raster.get());
     return std::shared_ptr<std::uint8_t>(data, [credit, raster = std::move(raster)](std::uint8_t*) {});
   };
-  Decoded decoded =
-      decode(frame.file.span(), frame.info, source_.limits.at(static_cast<std::size_t>(frame.item.view)), allocate);
+  std::optional<Decoded> on_gpu = decode_on_gpu(frame, allocate);
+  Decoded decoded = on_gpu ? std::move(*on_gpu)
+                           : decode(frame.file.span(), frame.info,
+                                    source_.limits.at(static_cast<std::size_t>(frame.item.view)), allocate);
   counters_.decoded_bytes += std::int64_t{3} * decoded.pixels.width * decoded.pixels.height;
   // The gate takes the bytes of the file back after the frame stages, so they must be free by then.
   frame.file = {};

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "stages/stage.hpp"
 
 namespace millrace {
@@ -14,6 +16,14 @@ inline constexpr CounterInfo decode_warnings{"decode_warnings", "accepted althou
 /// Pictures whose extension is that of another format.
 inline constexpr CounterInfo wrong_extensions{"wrong_extensions", "whose format differs from their extension",
                                               "whose format differs from its extension"};
+
+/// Pictures that the JPEG engines of a GPU decoded.
+inline constexpr CounterInfo nvjpeg_decoded{"nvjpeg_decoded"};
+/// Pictures of the share of decode.nvjpeg that the CPU decoded, because engines do not decode files of their kind.
+inline constexpr CounterInfo nvjpeg_refused{"nvjpeg_refused"};
+/// Pictures that the engines should have decoded. Their pixels may differ in the last bits from those of another run.
+inline constexpr CounterInfo nvjpeg_failed{"nvjpeg_failed", "on which nvJPEG failed, so that the CPU decoded them",
+                                           "on which nvJPEG failed, so that the CPU decoded it"};
 
 /// Decodes the bytes of the file, or takes the pixels from a cache.
 /// Reads Frame::file and Frame::info, writes `pixels`. Frees Frame::file.
@@ -30,6 +40,7 @@ class Decode final : public FrameStage {
     int level = -1;
     double mpp = 0;
     double accept_truncated = 1.0;
+    double nvjpeg = 0;
     int volume = 0;
     void visit(OptionVisitor& v);
   };
@@ -42,6 +53,9 @@ class Decode final : public FrameStage {
   void run(Frame& frame) const override;
 
  private:
+  std::optional<Decoded> decode_on_gpu(const Frame& frame, const PixelAllocator& allocate) const;
+
+  const double share_of_gpu_;
   const PixelSource& source_;
   Counters& counters_;
 };

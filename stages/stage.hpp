@@ -22,6 +22,7 @@ namespace millrace {
 
 class CallCosts;
 class Device;
+class Nvjpeg;
 class PixelCache;
 class StageModels;
 struct Package;
@@ -114,7 +115,8 @@ struct PixelSource {
   /// Allocates memory for decoded pixels from which a device copies at full speed. Any thread may call it.
   /// Empty: ordinary memory. Ordinary memory also replaces it when it throws std::bad_alloc: slower, same results.
   std::function<std::shared_ptr<void>(std::size_t bytes)> memory{};
-  PixelCache* cache = nullptr;  ///< null: every picture is decoded
+  PixelCache* cache = nullptr;       ///< null: every picture is decoded
+  std::shared_ptr<Nvjpeg> nvjpeg{};  ///< null: the CPU decodes every picture
 };
 
 /// Everything that a stage may use. Must outlive the stage.

@@ -4,9 +4,11 @@ Class Options has one method for each option, named group_option. An option with
 """
 
 import json
+import os
 import re
 import shutil
 import tempfile
+import unittest.mock
 from pathlib import Path
 
 import program
@@ -291,6 +293,14 @@ class Options(TilesOptions, PictureOptions):
 
     def decode_mpp(self):
         self.decode_level("decode__mpp")
+
+    def decode_nvjpeg(self):
+        """nvjpeg_test has more."""
+        program.write_pictures(self.input, 4)
+        with unittest.mock.patch.dict(os.environ, {"MILLRACE_NVJPEG": os.environ["MILLRACE_FAKE_NVJPEG"]}):
+            for share, decoded in ((0, 0), (0.5, 2), (1, 4)):
+                self.decode(decode__nvjpeg=share, device__kind="fake:1")
+                self.assertEqual(program.report(self.out)["calls"]["nvjpeg_decoded"], decoded)
 
     # detect
 

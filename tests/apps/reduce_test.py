@@ -77,7 +77,7 @@ class Reduce(program.Case):
         calls = program.report(self.out)["calls"]
         self.assertEqual(sorted(calls), sorted([
             "bisect_calls", "categorizer_calls", "decode_warnings", "decoder_boxes", "decoder_calls", "decoder_slots", "detector_calls", "detector_skipped", "downloads",
-            "embedder_calls", "encoder_calls", "label_maps", "overflows", "overlays_left_out", "pictures_with_holes", "redone_batches", "regressor_calls", "slabs_in", "slabs_out", "split_calls", "truncated_detections", "uploads", "waits", "window_calls", "windows", "windows_skipped", "wrong_extensions"]))
+            "embedder_calls", "encoder_calls", "label_maps", "nvjpeg_decoded", "nvjpeg_failed", "nvjpeg_refused", "overflows", "overlays_left_out", "pictures_with_holes", "redone_batches", "regressor_calls", "slabs_in", "slabs_out", "split_calls", "truncated_detections", "uploads", "waits", "window_calls", "windows", "windows_skipped", "wrong_extensions"]))
         self.assertEqual(calls["detector_calls"], 4)
         self.assertEqual(calls["encoder_calls"], 0)
 
