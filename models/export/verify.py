@@ -34,6 +34,7 @@ SEGMENT = "stages: [decode, preprocess, detect, segment, postprocess, encode]\n"
 EMBED = "stages: [decode, preprocess, embed, encode]\n"
 CLASSIFY = "stages: [decode, preprocess, embed, categorize, encode]\n"
 CLASSES = "stages: [decode, preprocess, categorize, encode]\n"
+BY_NVJPEG = "decode.nvjpeg=1"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 
@@ -111,6 +112,12 @@ def run(program, recipe, arguments, out):
             found = [{**line, "embed": rows[line["embed"]]} for line in found]
         lines |= {line["id"]: line for line in found}
     return lines
+
+
+def count_of(out, counter):
+    """A counter of the only run in this output folder."""
+    (report,) = out.glob("runs/*/report.json")
+    return json.loads(report.read_text(encoding="utf-8"))["calls"][counter]
 
 
 def corners(boxes):
@@ -296,6 +303,10 @@ def measures_of(program, package, pictures, candidates, truth_file=None):
                 measures.append(compare_boxes(reference, ours, marks))
             else:
                 measures.append(compare_masks(reference, ours) if task == "segment" else compare_vectors(reference, ours))
+            if BY_NVJPEG in candidate:
+                measures[-1]["nvjpeg_decoded"] = count_of(folder / f"ours-{i}", "nvjpeg_decoded")
+                if measures[-1]["nvjpeg_decoded"] == 0:
+                    raise Refused("nvJPEG decoded none of the pictures, so there is nothing to compare; name upright JPEGs that are not progressive")
         return measures
 
 
@@ -340,17 +351,20 @@ def main():
     parser.add_argument("--engine", default="auto", help="auto, torchscript or aoti (default auto)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, tf32, bf16 or fp16")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--decode", choices=("cpu", "nvjpeg"), default="cpu", help="what decodes JPEGs: cpu, or the JPEG engines of a GPU (default cpu)")
     parser.add_argument("--set", metavar="GROUP.NAME=VALUE", action="append", default=[], help="any option of the run that is compared")
     parser.add_argument("--json", action="store_true", help="print the measures as JSON")
     arguments = parser.parse_args()
     try:
         candidate = ["--engine", arguments.engine, "--precision", arguments.precision, "--device", arguments.device]
-        for option in arguments.set:
+        for option in arguments.set + ([BY_NVJPEG] if arguments.decode == "nvjpeg" else []):
             candidate += ["--set", option]
         measures = verify(program_path(), arguments.package, pictures_of(arguments.images, arguments.limit), [candidate], arguments.truth)
     except Refused as error:
         end(MODEL, error, "verify")
     print(json.dumps(measures) if arguments.json else text_of(measures))
+    if "nvjpeg_decoded" in measures and not arguments.json:
+        print(f"nvJPEG decoded {measures['nvjpeg_decoded']} of {measures['pictures']} pictures, the CPU the others")
     if not measures["within"]:
         end(SOME_FAILED, "the results are not within the limits", "verify")
 
