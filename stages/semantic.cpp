@@ -151,16 +151,16 @@ void Semantic::run(Batch& batch) {
     begin(frame, static_cast<int>(slot), work);
   }
   for (Work& work : works) {
-    call_rows(
-        batch, context_,
-        {.stage = name,
-         .model = model_,
-         .method = method,
-         .calls = window_calls,
-         .owners = work.owners,
-         .wanted = [&](int row) { return needs_model(row, work); },
-         .make = [&](std::span<const CallRow> rows, int count, bool /*part*/) { return std::vector<Tensor>{cut(rows, count, work)}; },
-         .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
+    call_rows(batch, context_,
+              {.stage = name,
+               .model = model_,
+               .method = method,
+               .calls = window_calls,
+               .owners = work.owners,
+               .wanted = [&](int row) { return needs_model(row, work); },
+               .make = [&](std::span<const CallRow> rows, int count,
+                           bool /*part*/) { return std::vector<Tensor>{cut(rows, count, work)}; },
+               .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
     for (Item& item : work.items) {
       if (!item.frame->failed()) end(item);
       if (!item.frame->failed() && !item.by_slabs) download(item);
