@@ -17,7 +17,7 @@ def e2e(results, inputs):
         of_engine = {"engine": engine} if engine else {}
         settings = [({"boxes_per_picture": count, "source": source}, []) for source in ("files", "memory") for count in boxes]
         settings += [({"boxes_per_picture": boxes[0], "source": "memory", "options": more}, [more]) for more in Session.few(
-            ("segment.box_batch=64", "threads.lanes=1", "threads.lanes=2", "threads.lanes=4", "batch.size=32"), ("threads.lanes=1",))]
+            ("models.graphs=yes", "segment.box_batch=64", "threads.lanes=1", "threads.lanes=2", "threads.lanes=4", "batch.size=32"), ("threads.lanes=1",))]
         # A start with TorchScript takes 20 s and more.
         for setting, options in settings[:2] if Session.short and not engine and len(engines(inputs)) > 1 else settings:
             known = next((r["pictures"] for r in results.document["records"]

@@ -23,7 +23,11 @@ from model_times import described, use_tf32
 from program import side_of
 from variants import TUNINGS, methods_of, packages, variant_of
 
-ROWS = {"forward": 16, "encode": 16, "decode": 160}  # of a call
+ROWS = {"forward": (16, 4, 1), "encode": (16, 4, 1), "decode": (160, 64, 16)}  # of a call; a short session has only the first
+
+
+def rows_of(method):
+    return Session.few(ROWS[method][:1] if Session.short else ROWS[method], (2,) if method == "decode" else (1,))
 
 
 def precision_of(package):
@@ -54,8 +58,8 @@ def library_call(file):
     """A compiled library as the program calls it."""
     import torch
 
-    kind = "AOTIModelContainerRunnerCpu" if Session.rehearsal else "AOTIModelContainerRunnerCuda"
-    runner = getattr(torch._C._aoti, kind)(str(file), 1, *([] if Session.rehearsal else ["cuda"]))
+    # For one thread: with the code for several, CUDA refuses to capture a call.
+    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1) if Session.rehearsal else torch._C._aoti.AOTIModelContainerRunnerCuda(str(file), 1, "cuda", "", True)
     # Compiled code takes the strides of a dense tensor for granted.
     return lambda *inputs: runner.run([value.contiguous() for value in inputs])
 
@@ -151,7 +155,7 @@ def lever(inputs_folder, package, method, way, rows):
         call = graph_of(plain, inputs) if graph else plain
         found = first(call(*inputs)).float()
         rms = ((found - expected).square().mean().sqrt() / expected.std()).item()
-        return {"rows": rows, "rms": rms, **timed(call, inputs, Session.few(20, 2))}
+        return {"rms": rms, **timed(call, inputs, Session.few(20, 2))}
 
 
 def profiled(inputs_folder, package, method, way, rows):
@@ -162,7 +166,7 @@ def profiled(inputs_folder, package, method, way, rows):
         call = call_of(inputs_folder, package, way, method, rows)
         for _ in range(3):
             call(*inputs)
-        return {"rows": rows, **kernels(call, inputs)}
+        return kernels(call, inputs)
 
 
 def over(ways, what, measurement, results, inputs):
@@ -174,11 +178,11 @@ def over(ways, what, measurement, results, inputs):
     torch.backends.cuda.enable_cudnn_sdp(False)
     for way in ways:
         for package in packages(inputs):
-            if way.startswith("compiled") and variant_of(inputs, way.split(", ")[1], package) is None:
-                continue
-            for method in methods_of(package):
-                rows = Session.few(ROWS[method], 2 if method == "decode" else 1)
-                results.measure(functools.partial(measurement, inputs, package, method, way, rows), what=what, package=package.stem, method=method, options=way)
+            variant = variant_of(inputs, way.split(", ")[1], package) if way.startswith("compiled") else None
+            for method, rows in ((method, rows) for method in methods_of(package) for rows in rows_of(method)):
+                if way.startswith("compiled") and not (variant and (variant / f"{method}_{rows}.so").is_file()):
+                    continue
+                results.measure(functools.partial(measurement, inputs, package, method, way, rows), what=what, package=package.stem, method=method, options=way, rows=rows)
                 if not Session.rehearsal:
                     torch.cuda.empty_cache()
 

@@ -37,10 +37,10 @@ def variant_of(inputs, tuning, package):
 
 
 def compiled(inputs, tuning, package):
-    """Compiles a package for full calls."""
-    rows, boxes = Session.few((16, (64, 160)), (1, (2,)))
+    """Compiles a package for full calls, and for smaller ones if there is time."""
+    rows, boxes = Session.few(((16,), (64, 160)) if Session.short else ((1, 4, 16), (16, 64, 160)), ((1,), (2,)))
     more = ["--boxes", *boxes] if methods_of(package) == ["encode", "decode"] else []
-    done, wall = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", rows, *more,
+    done, wall = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", *rows, *more,
                      *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
     if done.returncode != 0:
         raise Failed(f"exit code {done.returncode}: {done.stdout[-400:]} {done.stderr[-800:]}")
