@@ -55,11 +55,12 @@ class LimitedEngine final : public WrappedEngine {
   }
 
   // The rows as the model saw them, with padding. With fewer rows, a variant can use the same library, and fail again:
-  // the next limit is that of the next smaller library.
+  // the next limit is that of the next smaller library. But several calls of the largest one need more for their results
+  // than a single call.
   void ran_out(std::string_view method, std::span<const Tensor> inputs) {
     int rows = rows_of_call(package_, method, inputs);
     if (const auto counts = row_counts(method); !counts.empty()) {
-      const auto used = std::lower_bound(counts.begin(), counts.end(), std::min(rows, counts.back()));
+      const auto used = std::lower_bound(counts.begin(), counts.end(), rows);
       rows = used == counts.begin() ? 1 : *(used - 1) + 1;
     }
     limits_->ran_out(package_.id(), method, rows);
