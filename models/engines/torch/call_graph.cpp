@@ -2,6 +2,7 @@
 // Without a GPU, nobody opens it.
 #include "models/engines/torch/call_graph.hpp"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
 
 #include <exception>
@@ -17,12 +18,17 @@ struct Recorded {
   c10::DeviceIndex device;
 };
 
-// A capture that failed leaves LibTorch's allocator in its state during captures, with a pointer to the graph.
+// A capture that failed leaves LibTorch's allocators in their state during captures, with a pointer to the graph.
 void leave_capture(const Recorded& recorded) {
   try {
     allocator::endAllocateToPool(recorded.device, recorded.pool);
     allocator::releasePool(recorded.device, recorded.pool);
   } catch (const std::exception&) {  // it has left that state
+  }
+  try {
+    at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(recorded.pool);
+    at::getHostAllocator(at::kCUDA)->release_pool(recorded.pool);
+  } catch (const std::exception&) {  // likewise
   }
 }
 
