@@ -144,7 +144,7 @@ def same_bytes(inputs):
         write_manifest(manifest, inputs / "pictures", Session.few(960, 20), 10)
         words = ("--input", manifest, "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", "--device", Session.device)
         expected, _, settings = finished(folder / "plain", *words, "--set", "threads.lanes=1")
-        ways = {f"{lanes} lanes{', graphs' * (graphs == 'yes')}": ("--set", f"threads.lanes={lanes}", "--set", f"models.graphs={graphs}") for lanes in (1, 2, 3) for graphs in ("no", "yes")}
+        ways = {f"{lanes} lanes{', graphs' * (graphs == 'yes')}": ("--set", f"threads.lanes={lanes}", "--set", f"models.graphs={graphs}") for lanes in (1, 2, 3) for graphs in Session.few(("no", "yes"), ("no",))}
         different, launches = [], {}
         for name, way in ways.items():
             found, report, _ = finished(folder / name, *words, *way)

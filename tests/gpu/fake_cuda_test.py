@@ -156,7 +156,15 @@ class FakeCuda(FakeCudaCase):
                     counts = self.run_on_fake(32, "--set", f"segment.box_batch={boxes}", bytes_of_gpu=gigabytes << 30, name=f"{boxes}-{gigabytes}gb")
                     figures = program.report(self.out)
                     self.assertEqual(figures["items"]["ok"], 32)
-                    self.assertEqual(counts.get("out of memory", 0) > 0, gigabytes == 1)  # in calls of the planned size
+                    failed = counts.get("out of memory", 0)
+                    if gigabytes == 1:
+                        self.assertGreater(failed, 0)  # also in calls of the planned size
+                    elif gigabytes >= 5:
+                        self.assertEqual(failed, 0)
+                    else:  # before the run: LibTorch then frees what it keeps, and tries again
+                        longer = self.run_on_fake(64, "--set", f"segment.box_batch={boxes}", bytes_of_gpu=gigabytes << 30, name=f"{boxes}-{gigabytes}gb-longer")
+                        self.assertEqual(longer.get("out of memory", 0), failed)
+                        figures = program.report(self.folder / f"{boxes}-{gigabytes}gb-32")
                     calls.append((figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"]))
             for made in zip(*calls):
                 self.assertEqual(list(made), sorted(made, reverse=True), "more memory led to more calls")
@@ -164,16 +172,17 @@ class FakeCuda(FakeCudaCase):
             self.assertEqual(calls[-1], (2, 2 * math.ceil(BATCH * BOXES / boxes)))
 
     def test_memory_of_another_process_is_not_free(self):
-        calls = {}
+        calls, failed = {}, {}
         for gigabytes, ballast in ((8, 0), (2, 0), (8, 6)):
             counts = self.run_on_fake(32, bytes_of_gpu=gigabytes << 30, env={"FAKE_CUDA_BALLAST": str(ballast << 30)}, name=f"{gigabytes}-{ballast}gb")
             figures = program.report(self.out)
             self.assertEqual(figures["items"]["ok"], 32)
-            self.assertEqual(counts.get("out of memory", 0), 0)
+            failed[gigabytes, ballast] = counts.get("out of memory", 0)
             self.assertLessEqual(counts["peak MB of the device"], (gigabytes - ballast) << 10)
             calls[gigabytes, ballast] = (figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"])
         self.assertEqual(calls[8, 6], calls[2, 0])
         self.assertNotEqual(calls[8, 6], calls[8, 0])
+        self.assertEqual((failed[8, 6], failed[8, 0]), (failed[2, 0], 0))
 
     def test_a_gpu_without_memory_is_refused(self):
         self.run_on_fake(4, bytes_of_gpu=64 << 20, code=program.ENVIRONMENT)
