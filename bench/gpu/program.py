@@ -9,8 +9,8 @@ from session import BUNDLE, MODELS, run
 
 def millrace(out, *arguments, timeout=400):
     done, wall = run(BUNDLE / "bin/millrace", "run", "--output", out, "--quiet", *arguments, timeout=timeout)
-    (report,) = [json.loads(f.read_text()) for f in Path(out).glob("runs/*/report.json")] or [None]
-    return done, report, wall
+    reports = sorted(Path(out).glob("runs/*/report.json"))  # their names begin with the time
+    return done, json.loads(reports[-1].read_text()) if reports else None, wall
 
 
 def pictures_of(inputs):

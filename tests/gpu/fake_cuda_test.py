@@ -173,16 +173,16 @@ class FakeCuda(FakeCudaCase):
 
     def test_memory_of_another_process_is_not_free(self):
         calls, failed = {}, {}
-        for gigabytes, ballast in ((8, 0), (2, 0), (8, 6)):
+        for gigabytes, ballast in ((8, 0), (1, 0), (8, 7)):
             counts = self.run_on_fake(32, bytes_of_gpu=gigabytes << 30, env={"FAKE_CUDA_BALLAST": str(ballast << 30)}, name=f"{gigabytes}-{ballast}gb")
             figures = program.report(self.out)
             self.assertEqual(figures["items"]["ok"], 32)
             failed[gigabytes, ballast] = counts.get("out of memory", 0)
             self.assertLessEqual(counts["peak MB of the device"], (gigabytes - ballast) << 10)
             calls[gigabytes, ballast] = (figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"])
-        self.assertEqual(calls[8, 6], calls[2, 0])
-        self.assertNotEqual(calls[8, 6], calls[8, 0])
-        self.assertEqual((failed[8, 6], failed[8, 0]), (failed[2, 0], 0))
+        self.assertEqual(calls[8, 7], calls[1, 0])
+        self.assertNotEqual(calls[8, 7], calls[8, 0])
+        self.assertEqual((failed[8, 7], failed[8, 0]), (failed[1, 0], 0))
 
     def test_a_gpu_without_memory_is_refused(self):
         self.run_on_fake(4, bytes_of_gpu=64 << 20, code=program.ENVIRONMENT)
@@ -327,7 +327,7 @@ class FakeCuda(FakeCudaCase):
         # Compiled code only says that it failed. Where memory ran out, its calls are repeated in halves.
         without_memory = 0
         for megabytes in (72, 76, 78):
-            self.run_on_fake(2 * BATCH, "--set", "gate.slab=1M", segmenter=package, detector=False, engine="auto", bytes_of_gpu=megabytes << 20, name=f"{megabytes}mb")
+            self.run_on_fake(2 * BATCH, "--set", "gate.slab=1M", "--set", "segment.box_batch=64", segmenter=package, detector=False, engine="auto", bytes_of_gpu=megabytes << 20, name=f"{megabytes}mb")
             self.assertEqual(program.report(self.out)["items"]["ok"], 2 * BATCH, megabytes)
             without_memory += self.done.err.count("Exception in aoti_torch: CUDA out of memory")
         self.assertGreater(without_memory, 0)
