@@ -113,6 +113,13 @@ std::string figures(const Json& report) {
   std::string text = format("  %.2f pictures/s over %s; loading %s and warm-up %s before that\n",
                             value(window, "pictures_per_s"), duration(wall_s).c_str(),
                             duration(value(report, "load_s")).c_str(), duration(value(report, "warm_up_s")).c_str());
+  // Only with a GPU: there, the start can take longer than a short run. Reports of earlier versions do not have it.
+  if (report.contains("start") && value(report["start"], "planning_s") > 0) {
+    const Json &start = report["start"], &lane = start.at("slowest_lane");
+    text += format("  start: streams %s, memory plan %s, first calls %s, timing %s\n",
+                   duration(value(start, "streams_s")).c_str(), duration(value(start, "planning_s")).c_str(),
+                   duration(value(lane, "first_calls_s")).c_str(), duration(value(lane, "timing_s")).c_str());
+  }
   // Short runs are mostly filling and draining. The rate in between tells more there.
   const auto steady = known(window, "steady_pictures_per_s");
   if (steady && *steady >= 1.05 * value(window, "pictures_per_s")) {

@@ -132,6 +132,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
   batch_stages_ = make_stages<const BatchStage>(setup_.views, Section::batch, [this](const ChainLink& link) {
     return std::shared_ptr<const BatchStage>(link.entry->make_batch_stage(link.options, context_, link.info));
   });
+  const std::int64_t begun_ns = clock_.now_ns();
   // The wanted number of lanes. plan_lanes() removes those for which a GPU has no memory.
   for (int lane = 0; lane < setup_.resolved.graph.lanes; ++lane) {
     const std::size_t device = setup_.devices.of_lane(lane);
@@ -139,6 +140,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
                                             make_device(setup_.devices, device, "lane " + std::to_string(lane)),
                                             [this](Frame& frame) { prepare_again(frame); }));
   }
+  streams_ns_ = clock_.now_ns() - begun_ns;
 }
 
 Execution::~Execution() = default;
@@ -327,6 +329,17 @@ void Execution::plan_lanes() {
 // The key of KnownLimits for the devices of this run. A call needs other memory in another precision.
 std::string Execution::kind_of_devices() const {
   return setup_.devices.name + ", " + setup_.resolved.precisions.name(setup_.packages);
+}
+
+StartTimes Execution::start_times() const {
+  StartTimes times;
+  if (!ready_) return times;
+  times.streams_ns = streams_ns_;
+  times.planning_ns = planning_ns_;
+  for (const auto& lane : lanes_) {
+    if (lane->warm_up_times().total_ns() > times.slowest.total_ns()) times.slowest = lane->warm_up_times();
+  }
+  return times;
 }
 
 std::vector<MemoryPlan> Execution::memory_plans() const {

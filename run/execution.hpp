@@ -130,6 +130,8 @@ class Execution {
   /// graph_counts() and graph_notes() of all devices.
   std::map<std::string, std::int64_t> graph_counts() const { return millrace::graph_counts(models_); }
   std::vector<std::string> graph_notes() const { return millrace::graph_notes(models_); }
+  /// The parts of the start; zeros before all lanes are warm. Any thread may call it.
+  StartTimes start_times() const;
   /// Planning of memory, with its calls of models, and the warm-up of the lanes.
   std::int64_t warm_up_ns() const { return planning_ns_ + lane_start_.time_ns(); }
 
@@ -172,6 +174,7 @@ class Execution {
     return none;
   }();
   std::atomic<bool> ready_{false};
+  std::int64_t streams_ns_ = 0;
   std::int64_t planning_ns_ = 0;
   mutable std::mutex graph_mutex_;     // guards graph_ in prepare() and request_stop()
   std::unique_ptr<FrameGraph> graph_;  // last member, because its threads use all of the above

@@ -160,6 +160,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt, const Snapshot& wi
   report.load_ns = report.models.load_ns();
   // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
   report.warm_up_ns = std::max<std::int64_t>(0, attempt.execution.warm_up_ns() - report.load_ns);
+  report.start = attempt.execution.start_times();
   report.memory = attempt.execution.memory_plans();
   report.window = window;
   report.read_bytes = attempt.reader.read_bytes() + counters.bytes_read_again;
@@ -178,7 +179,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt, const Snapshot& wi
 void fill_all_accounts(RunReport& report, const Attempt& attempt) {
   fill_accounts(report, attempt, attempt.execution.window());
   fill_device_counts(report, attempt.execution.device_counts());
-  for (const auto& count : attempt.execution.graph_counts()) report.calls.push_back(count);
+  for (const auto& [name, count] : attempt.execution.graph_counts()) report.calls.emplace_back(name, count);
   for (auto& note : attempt.execution.graph_notes()) report.notes.push_back(std::move(note));
 }
 

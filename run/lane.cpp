@@ -1,6 +1,7 @@
 #include "run/lane.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <mutex>
 #include <new>
@@ -22,6 +23,25 @@ constexpr int timed_calls = 5;  // for each method and shape
 StageModels of_lane(const StageModels& models, DeviceModels& device) {
   return {models.batch_size,   models.packages, device.cache.get(),
           device.limits.get(), models.images,   models.picture_inputs};
+}
+
+/// Adds the time of its life.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::int64_t& total_ns) : total_ns_(total_ns) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() { total_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun_).count(); }
+
+ private:
+  std::int64_t& total_ns_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+};
+
+template <class Work>
+auto timed(std::int64_t& total_ns, const Work& work) {
+  const Stopwatch watch(total_ns);
+  return work();
 }
 
 /// Calls `work`. Returns false if memory ran out.
@@ -110,10 +130,12 @@ void Lane::call_models(bool measure) {
 }
 
 void Lane::call_model(const PlannedModel& model, bool measure) {
-  const auto engine = models_.cache->acquire(*model.package);
+  WarmUpTimes& times = warm_up_times_;
+  const auto engine = timed(times.load_ns, [&] { return models_.cache->acquire(*model.package); });
   try {
-    const CallShape shape = warm_up_model(*engine, model);
+    const CallShape shape = timed(times.first_calls_ns, [&] { return warm_up_model(*engine, model); });
     if (!measure) return;
+    const Stopwatch watch(times.timing_ns);
     for (const CallShape& one : exec_shapes(shape)) {
       // If memory runs out here, the limit is lower now, and the run makes no call of this size.
       static_cast<void>(

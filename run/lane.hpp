@@ -12,6 +12,7 @@
 #include "pipeline/clock.hpp"
 #include "run/device_models.hpp"
 #include "run/planned_models.hpp"
+#include "run/start_times.hpp"
 #include "run/view_stages.hpp"
 #include "stages/chain.hpp"
 
@@ -51,6 +52,8 @@ class Lane {
   std::int64_t bytes(const Frame& frame) const;
 
   Device& device() { return *device_; }
+  /// Not while warm_up() runs.
+  const WarmUpTimes& warm_up_times() const { return warm_up_times_; }
   /// Counts since the end of warm_up().
   DeviceCounts counts() const { return device_->counts() - warm_; }
   /// The same by the name of the stage. Not while a stage runs.
@@ -76,6 +79,7 @@ class Lane {
   const std::vector<PlannedModel> planned_;
   const PrepareAgain prepare_again_;
   const std::vector<std::vector<LinkedStage<LaneStage>>> stages_;  // by view and position
+  WarmUpTimes warm_up_times_{};
   DeviceCounts warm_{};
 };
 

@@ -229,6 +229,15 @@ Json verdict_json(const RunReport& report) {
   return json;
 }
 
+Json start_json(const StartTimes& start) {
+  return {{"streams_s", seconds(start.streams_ns)},
+          {"planning_s", seconds(start.planning_ns)},
+          {"slowest_lane",
+           {{"load_s", seconds(start.slowest.load_ns)},
+            {"first_calls_s", seconds(start.slowest.first_calls_ns)},
+            {"timing_s", seconds(start.slowest.timing_ns)}}}};
+}
+
 Json device_calls_json(const DeviceCalls& calls) {
   const auto each = [](std::int64_t count, std::int64_t of) {
     return of > 0 ? Json(static_cast<double>(count) / static_cast<double>(of)) : Json();
@@ -342,6 +351,7 @@ Json to_json(const RunReport& report) {
         {"not_selected", report.scan.not_selected}}},
       {"load_s", seconds(report.load_ns)},
       {"warm_up_s", seconds(report.warm_up_ns)},
+      {"start", start_json(report.start)},
       {"run_window", has_begun(report) ? window_json(report) : Json()},
       {"views", views_json(report)},
       {"verdict", verdict_json(report)},

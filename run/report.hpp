@@ -18,6 +18,7 @@
 #include "run/device_calls.hpp"
 #include "run/memory_plan.hpp"
 #include "run/resource_log.hpp"
+#include "run/start_times.hpp"
 #include "stages/stage.hpp"
 
 namespace millrace {
@@ -48,6 +49,7 @@ struct RunReport {
 
   std::int64_t load_ns = 0;     ///< reading and loading packages
   std::int64_t warm_up_ns = 0;  ///< planning of memory, and first calls of the models until the last lane is warm
+  StartTimes start;             ///< the parts of the start
   Snapshot window;              ///< of this attempt, from the moment when all lanes are warm to the last commit
   Verdict verdict;
   std::vector<Prediction> what_if;  ///< the highest rate first; empty if the run was too short

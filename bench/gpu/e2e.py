@@ -51,4 +51,4 @@ def whole_run(inputs, known, boxes, source, options):
     print("   ", report["verdict"]["sentence"], flush=True)
     return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "pictures": count, "wall_s": wall, "verdict": report["verdict"]["sentence"],
             "gpu_demand": gpu.get("utilisation"), "gpu": gpu, "cores_busy": window["cores_busy"] * window["cores"], "cores": window["cores"], "calls": report["calls"], "driver": report["gpus"],
-            "warm_up_s": report["warm_up_s"], "settings": settings, "folder": where}
+            "warm_up_s": report["warm_up_s"], "start": report["start"], "settings": settings, "folder": where}

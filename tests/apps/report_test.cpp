@@ -49,6 +49,7 @@ RunReport sample() {
   report.counts.resumed = 1000;
   report.load_ns = 2 * second;
   report.warm_up_ns = second / 2;
+  report.start = {second / 10, second / 4, {2 * second, second / 8, second / 20}};
   report.window.time_ns = 50 * second;
   report.window.committed = 5000;
   report.window.cores = 8;
@@ -114,10 +115,11 @@ TEST_CASE("the headline, reasons, and where everything is") {
   one.planned = one.counts.items = one.counts.ok = one.counts.objects = one.counts.resumed = 1;
   one.counts.failed.clear();
   CHECK(text_of(one, 100, false).find("1 ok, 0 failed of 1 picture, 1 object (1 was done before; nothing") == 0);
-  for (const char* part : {"failed, truncated: 7", "100.00 pictures/s over 50.0 s", "loading 2.0 s", "warm-up 500 ms",
-                           "lane x3", "    detect", "93 %", "cores: 2.0 of 8.0 used",
-                           "source without credits 33.0 s of 50.0 s;", "read 2.5 MB/s, results written 4.6 kB/s",
-                           "/data/out/segments", "/data/out/runs/20260101T000000Z-1/report.json"}) {
+  for (const char* part :
+       {"failed, truncated: 7", "100.00 pictures/s over 50.0 s", "loading 2.0 s", "warm-up 500 ms",
+        "start: streams 100 ms, memory plan 250 ms, first calls 125 ms, timing 50 ms", "lane x3", "    detect", "93 %",
+        "cores: 2.0 of 8.0 used", "source without credits 33.0 s of 50.0 s;", "read 2.5 MB/s, results written 4.6 kB/s",
+        "/data/out/segments", "/data/out/runs/20260101T000000Z-1/report.json"}) {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
@@ -262,6 +264,11 @@ TEST_CASE("report.json holds the numbers of the table") {
   CHECK(json["run_window"]["pictures_per_s"] == doctest::Approx(100));
   CHECK(json["run_window"]["cores_busy"] == doctest::Approx(0.25));
   CHECK(json["warm_up_s"] == doctest::Approx(0.5));
+  CHECK(json["start"]["streams_s"] == doctest::Approx(0.1));
+  CHECK(json["start"]["planning_s"] == doctest::Approx(0.25));
+  CHECK(json["start"]["slowest_lane"]["load_s"] == doctest::Approx(2));
+  CHECK(json["start"]["slowest_lane"]["first_calls_s"] == doctest::Approx(0.125));
+  CHECK(json["start"]["slowest_lane"]["timing_s"] == doctest::Approx(0.05));
   CHECK(json["read_bytes"] == 125'000'000);
   CHECK(json["written_bytes"] == 230'000);
   CHECK(json["run_window"]["source"]["without_credits_s"] == doctest::Approx(33));

@@ -118,6 +118,10 @@ class FakeCuda(FakeCudaCase):
         # Its boxes come from a manifest, and the detector's boxes are still found: once a batch.
         for kernel in ("find_candidates", "keep_best"):
             self.assertEqual(sum(count for name, count in batch.items() if f"::{kernel}(" in name), 1, kernel)
+        figures = program.report(self.out)
+        start, lane = figures["start"], figures["start"]["slowest_lane"]
+        self.assertGreater(min(start["streams_s"], start["planning_s"], *lane.values()), 0)
+        self.assertLessEqual(start["planning_s"] + sum(lane.values()), figures["load_s"] + figures["warm_up_s"])
         # Loading copies each constant and waits for it. In the first calls, LibTorch compares weights of equal shape.
         start = {name: self.earlier.get(name, 0) - EARLIER * batch.get(name, 0) for name in WAITS if name != "cudaEventSynchronize"}
         measured = {"operations of a batch": operations(batch), "launches of a batch": batch["launch"], "waits at the start": waits(start)}
