@@ -1,7 +1,9 @@
 """The machine code that Triton makes of a kernel: what it needs. Not for processes with the interpreter, which has no compiler."""
 
+import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -29,3 +31,13 @@ def needs(kernel, types, constants, architecture, **options):
         listed = subprocess.run([cuobjdump, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
     (registers,), (stack,) = re.findall(r"REG:(\d+)", listed), re.findall(r"STACK:(\d+)", listed)
     return compiled.metadata.shared, int(stack), int(registers)
+
+
+def printed_by(test):
+    """Runs `test` with the word "compile" in a process with Triton's compiler. Returns the numbers of each line that it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": folder}
+        done = subprocess.run([sys.executable, "-B", test, "compile"], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
