@@ -132,6 +132,10 @@ struct Nvjpeg::Decoder {
 
   Outcome decode(std::span<const std::uint8_t> file, int width, int height, std::uint8_t* pixels) {
     const Library& library = gpu.library;
+    const std::size_t stride = std::size_t{3} * static_cast<std::size_t>(width);
+    const std::size_t bytes = stride * static_cast<std::size_t>(height);
+    // First, because allocate() also selects the GPU for this thread.
+    const std::shared_ptr<void> memory = stream->allocate(bytes);
     unsigned parsed_width = 0, parsed_height = 0;
     int reason = 0;
     if (library.parse(gpu.handle, file.data(), file.size(), header) != success ||
@@ -140,9 +144,6 @@ struct Nvjpeg::Decoder {
       return Outcome::refused;
     // The library writes a picture of its size.
     if (std::cmp_not_equal(parsed_width, width) || std::cmp_not_equal(parsed_height, height)) return Outcome::refused;
-    const std::size_t stride = std::size_t{3} * parsed_width, bytes = stride * parsed_height;
-    // allocate() also selects the GPU for this thread.
-    const std::shared_ptr<void> memory = stream->allocate(bytes);
     Image image{{static_cast<unsigned char*>(memory.get())}, {stride}};
     const unsigned char* data = file.data();
     const std::size_t size = file.size();
@@ -166,8 +167,9 @@ class Nvjpeg::Borrowed {
   explicit Borrowed(Nvjpeg& of) : of_(of) {
     std::unique_lock lock(of_.mutex_);
     of_.returned_.wait(lock, [&] { return !of_.free_.empty(); });
-    decoder_ = of_.free_.back();
-    of_.free_.pop_back();
+    // The one that was returned first, so that all GPUs take part.
+    decoder_ = of_.free_.front();
+    of_.free_.pop_front();
   }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;

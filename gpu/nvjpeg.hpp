@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -54,7 +55,7 @@ class Nvjpeg {
   std::vector<std::unique_ptr<Decoder>> decoders_;
   std::mutex mutex_;
   std::condition_variable returned_;
-  std::vector<Decoder*> free_;
+  std::deque<Decoder*> free_;
 };
 
 }  // namespace millrace
