@@ -206,7 +206,8 @@ void Lane::run_on_device(const ChainLink& link, LaneStage& stage, Batch& batch) 
   device_->begin_stage(link.info.name);
   run_stage(link, stage, batch);
   // The bytes of uploaded pictures go back to the gate. The next batch may need them before the lane gets it.
-  if (&link == stages_of(batch).back().link) device_->settle();
+  // If all pictures have failed, the graph skips the stages that follow.
+  if (batch.empty() || &link == stages_of(batch).back().link) device_->settle();
 }
 
 // First frees all data that the lane holds. A batch of one picture gets one more try, then the picture fails.

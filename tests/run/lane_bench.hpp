@@ -207,8 +207,10 @@ class BenchLane {
              }) {}
 
   void warm_up() { lane.warm_up(); }
+  /// As the graph does, which skips stages if all pictures have failed.
   void run(Batch& batch) {
-    for (std::size_t stage = 0; stage < parts_.config.chain.of(Section::lane).size(); ++stage) lane.run(stage, batch);
+    const std::size_t stages = parts_.config.chain.of(Section::lane).size();
+    for (std::size_t stage = 0; stage < stages && !batch.empty(); ++stage) lane.run(stage, batch);
     batch.columns.allow(nullptr);
     for (const auto& frame : batch.frames) frame->columns.allow(nullptr);
   }

@@ -203,6 +203,21 @@ TEST_CASE("a batch whose boxes all come from a manifest waits once, and its pixe
   }
 }
 
+TEST_CASE("if all pictures of a batch fail, the graph skips the stages that follow, and their pixels are free") {
+  LaneBench bench;
+  BenchLane lane(bench, std::make_unique<FakeStream>());
+  lane.warm_up();
+  bench.at_call = [](std::string_view method, int) {
+    if (method == "forward") throw ModelError("no picture is good enough");
+  };
+  Batch batch = lane.batch(8);
+  std::vector<std::weak_ptr<std::uint8_t>> rasters;
+  for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);
+  lane.run(batch);
+  for (const auto& frame : batch.frames) CHECK(frame->failed());
+  for (const auto& raster : rasters) CHECK(raster.expired());
+}
+
 TEST_CASE("a model whose outputs differ from its package's declaration fails the warm-up") {
   LaneBench bench;
   bench.before_decoder = [](const std::vector<int>&) { throw ModelError("no such operator"); };
