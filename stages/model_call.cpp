@@ -32,31 +32,37 @@ class Calls {
   std::vector<RowOutcome> run() {
     std::vector<int> rows(blank_.size());
     std::iota(rows.begin(), rows.end(), 0);
-    run(rows, false);
+    run(rows, {});
     return std::move(outcomes_);
   }
 
  private:
+  /// How the rows of a call were taken from a larger one.
+  struct Part {
+    bool split = false;
+    bool apart = false;  // see MakeInputs
+  };
+
   int picture_of(int row) const { return pictures_[static_cast<std::size_t>(row)]; }
   bool is_blank(int row) const { return blank_[static_cast<std::size_t>(row)]; }
 
-  void run(const std::vector<int>& rows, bool split) {
+  void run(const std::vector<int>& rows, Part part) {
     bool repeated = false;
     // Each round tries the same rows. A bad picture costs a round and is blank in the next.
     while (!std::all_of(rows.begin(), rows.end(), [&](int row) { return is_blank(row); })) {
       // Asked in every round, because the engine lowers the limit when a call runs out of memory.
-      if (rows.size() > static_cast<std::size_t>(max_rows_())) return run_halves(rows);
+      if (rows.size() > static_cast<std::size_t>(max_rows_())) return run_halves(rows, part.apart);
       try {
-        keep(rows, call_(make_(rows, blank_)), split);
+        keep(rows, call_(make_(rows, blank_, part.apart)), part.split);
         return;
       } catch (const OutOfMemoryError&) {
         // An OutOfMemoryError is a ModelError too, but no picture is to blame for it.
         if (rows.size() == 1) throw;
-        return run_halves(rows);
+        return run_halves(rows, part.apart);
       } catch (const std::bad_alloc&) {
         // From make_(), which allocates the inputs.
         if (rows.size() == 1) throw;
-        return run_halves(rows);
+        return run_halves(rows, part.apart);
       } catch (const ModelError& error) {
         const std::optional<int> culprit = find_culprit(rows);
         // A first failure without a culprit may not happen again, so the same call gets a second try.
@@ -64,18 +70,18 @@ class Calls {
         if (culprit) {
           blame(*culprit, error.what());
         } else if (std::exchange(repeated, true)) {
-          return run_halves(rows);
+          return run_halves(rows, true);
         }
       }
     }
   }
 
-  void run_halves(const std::vector<int>& rows) {
+  void run_halves(const std::vector<int>& rows, bool apart) {
     ++counters_[split_calls];
     const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
-    // `true` marks the lines of these pictures: a call of another size may change the last bits of results.
-    run({rows.begin(), middle}, true);
-    run({middle, rows.end()}, true);
+    // `split` marks the lines of these pictures: a call of another size may change the last bits of results.
+    run({rows.begin(), middle}, {.split = true, .apart = apart});
+    run({middle, rows.end()}, {.split = true, .apart = apart});
   }
 
   void keep(const std::vector<int>& rows, std::vector<Tensor> result, bool split) {
@@ -128,7 +134,7 @@ class Calls {
   bool fails(const std::vector<int>& rows) {
     ++counters_[bisect_calls];
     try {
-      call_(make_(rows, blank_));
+      call_(make_(rows, blank_, true));
       return false;
     } catch (const OutOfMemoryError&) {
       throw;  // no picture is to blame
@@ -216,16 +222,17 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     if (engine == nullptr) engine = rows.model.engine();
 
     bool unpadded = false;
-    const auto make = [&](std::span<const int> chunk, const std::vector<bool>& blank) {
+    const auto make = [&](std::span<const int> chunk, const std::vector<bool>& blank, bool apart) {
       std::vector<CallRow> these;
       for (const int i : chunk) {
         const std::size_t row = first + static_cast<std::size_t>(i);
         // A picture may have failed before this stage, or in an earlier call with other rows of it.
         these.push_back({static_cast<int>(row), blank[static_cast<std::size_t>(i)] || frame_of(row).failed()});
       }
-      const int total =
-          rows.model.padded(static_cast<int>(these.size()), rows.method, unpadded || these.size() < count);
-      if (rows.make) return rows.make(these, total, these.size() < count);
+      // A part of a call that ran out of memory would run out again with the rows of the whole call.
+      const bool exact = unpadded || apart || (rows.model.one_shape() && these.size() < count);
+      const int total = rows.model.padded(static_cast<int>(these.size()), rows.method, exact);
+      if (rows.make) return rows.make(these, total, apart);
       const Tensor& images = batch.columns.get(model_inputs).at(rows.model.folder()).images;
       return std::vector<Tensor>{gather(*context.device, images, these, owners, total)};
     };

@@ -22,8 +22,9 @@ struct RowOutcome {
 };
 
 /// Makes the inputs of a call for these rows, in order. A row that is marked in `blank` becomes zeros.
-/// `rows` has indices into `blank`.
-using MakeInputs = std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank)>;
+/// `rows` has indices into `blank`. `apart`: a call that also had other rows has failed, and not for lack of memory.
+using MakeInputs =
+    std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank, bool apart)>;
 using ModelCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
 inline constexpr CounterInfo split_calls{"split_calls"};    ///< calls that were split into halves
@@ -72,9 +73,9 @@ struct BatchRows {
   std::function<bool(int row)> wanted{};  ///< whether the picture needs the row; empty: all rows
   bool take_unwanted = false;             ///< also calls the model for other rows, and takes them
 
-  /// Makes the inputs of a call: these rows in order, then zeros up to `count` rows. `part`: a call of more rows failed.
+  /// Makes the inputs of a call: these rows in order, then zeros up to `count` rows. `apart` is that of MakeInputs.
   /// Empty: the rows are pictures, and their inputs are those that `preprocess` made.
-  std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count, bool part)> make{};
+  std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count, bool apart)> make{};
   /// Gets the results of a call before the next call is made: rows in order, without those of failed pictures.
   std::function<void(std::span<const TakenRow> rows)> take;
 };

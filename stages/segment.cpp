@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "gpu/prompts.hpp"
+#include "models/exec_shapes.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -176,6 +177,10 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
     work.row[static_cast<std::size_t>(slot)] = static_cast<int>(all.size());
     all.push_back(&embedding);
   }
+  if (all.empty()) return;
+  // As encoder calls are padded. Any picture will do: no box has the index of such a row.
+  all.resize(static_cast<std::size_t>(padded_rows(static_cast<int>(all.size()), context_.models.batch_size)),
+             all.back());
   work.together = stack(*context_.device, all);
 }
 
@@ -184,16 +189,16 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
   std::vector<int> owners;
   for (const Prompt& prompt : work.prompts) owners.push_back(prompt.slot);
   Tensor nothing;  // the embedding of a blank picture, made when one is needed
-  const auto make = [&](std::span<const CallRow> rows, int count, bool part) {
+  const auto make = [&](std::span<const CallRow> rows, int count, bool apart) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
     const auto total = static_cast<std::size_t>(count);
     // Rows of padding keep the empty box and image 0. call_rows() drops their results.
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
-    // All embeddings of the batch, so that the shape of a call does not depend on the pictures of its boxes. Not after a
-    // failure: a picture without boxes in this call may be to blame.
-    const bool together = options_.pad && !part && std::ranges::none_of(rows, &CallRow::blank);
+    // All embeddings of the batch, so that the shape of a call does not depend on the pictures of its boxes. Not if its
+    // rows are called apart: a picture without boxes in this call may be to blame.
+    const bool together = options_.pad && !apart && std::ranges::none_of(rows, &CallRow::blank);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Prompt& prompt = work.prompts[static_cast<std::size_t>(rows[i].row)];
       const auto slot = static_cast<std::size_t>(prompt.slot);

@@ -159,7 +159,7 @@ void Semantic::run(Batch& batch) {
                .owners = work.owners,
                .wanted = [&](int row) { return needs_model(row, work); },
                .make = [&](std::span<const CallRow> rows, int count,
-                           bool /*part*/) { return std::vector<Tensor>{cut(rows, count, work)}; },
+                           bool /*apart*/) { return std::vector<Tensor>{cut(rows, count, work)}; },
                .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
     for (Item& item : work.items) {
       if (!item.frame->failed()) end(item);

@@ -40,12 +40,12 @@ int StageModel::limit(std::string_view method) const {
   return models_.limits == nullptr ? CallLimits::none : models_.limits->max_rows(package_->id(), method);
 }
 
-int StageModel::padded(int rows, std::string_view method, bool part) const {
+int StageModel::padded(int rows, std::string_view method, bool exact) const {
   if (!(use_.padded || use_.one_shape)) return rows;
   if (const auto counts = engine()->row_counts(method); !counts.empty())
-    return use_.padded && !part ? computed_rows(rows, counts) : rows;
+    return use_.padded && !exact ? computed_rows(rows, counts) : rows;
   if (!use_.one_shape) return padded_rows(rows, maximum(method));
-  return part ? rows : std::max(rows, std::min(maximum(method), limit(method)));
+  return exact ? rows : std::max(rows, std::min(maximum(method), limit(method)));
 }
 
 bool StageModel::other_shape(std::string_view method) const {

@@ -34,10 +34,11 @@ class StageModel {
   int maximum(std::string_view method) const;
   /// Maximum rows of a call that memory allows, as far as known now.
   int limit(std::string_view method) const;
-  /// The rows of a call for `rows` rows with padding. The last rows are the padding.
-  /// No padding if the loaded model pads calls itself. Only for stages in a lane.
-  /// `part`: after a split, the rows are only a part of a call. They are not padded to the shape of the whole call.
-  int padded(int rows, std::string_view method, bool part) const;
+  /// The rows of a call for `rows` rows with padding. The last rows are the padding. Only for stages in a lane.
+  /// `exact`: after a failure. Rows of variants and of stages with one shape are not padded then.
+  int padded(int rows, std::string_view method, bool exact) const;
+  /// Whether calls of the stage should all have the same rows.
+  bool one_shape() const { return use_.one_shape; }
   /// Whether memory allows fewer rows than all calls should have.
   bool other_shape(std::string_view method) const;
 

@@ -25,7 +25,7 @@ struct Model {
   MaxRows max_rows = [] { return 1000; };
 
   std::vector<RowOutcome> run(const std::vector<int>& pictures) {
-    const MakeInputs make = [](std::span<const int> rows, const std::vector<bool>& blank) {
+    const MakeInputs make = [](std::span<const int> rows, const std::vector<bool>& blank, bool /*apart*/) {
       Tensor input = Tensor::empty({static_cast<std::int64_t>(rows.size())}, DType::i32);
       for (std::size_t i = 0; i < rows.size(); ++i)
         input.host<int>()[i] = blank[static_cast<std::size_t>(rows[i])] ? 0 : 100 + rows[i];

@@ -197,6 +197,18 @@ TEST_CASE("padded decoder calls get the embeddings of all pictures, so their sha
   }
 }
 
+TEST_CASE("padded decoder calls that memory makes smaller keep the embeddings of all pictures") {
+  Given given{.segment = {{"box_batch", {"16"}}, {"image_batch", {"16"}}, {"pad", {"yes"}}}};
+  std::vector<std::int64_t> embeddings;
+  given.seen = [&](std::span<const Tensor> inputs) {
+    embeddings.push_back(inputs[0].shape[0]);
+    if (inputs[1].shape[0] > 4) throw OutOfMemoryError("for so many boxes");
+  };
+  const Outcome outcome = run(given);
+  CHECK(embeddings == std::vector<std::int64_t>(3 * (1 + 2 + 4), 16));
+  check_objects(outcome, given);
+}
+
 TEST_CASE("a decoder call with the embedding of the wrong picture is found") {
   for (const char* pad : {"no", "yes"}) {
     Given given{.segment = {{"image_batch", {"16"}}, {"pad", {pad}}}};
