@@ -178,6 +178,7 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
   if (arguments.compare_precisions) check_free(given, "device.precision", "precision");
   if (arguments.compare_engines) check_free(given, "models.engine", "engine");
   if (arguments.compare_layouts && !arguments.compare_engines) check_free(given, "models.engine", "layout");
+  if (arguments.compare_graphs) check_free(given, "models.graphs", "graphs");
   if (arguments.compare_graphs && devices.kind != Devices::Kind::cuda)
     throw UsageError(
         "--compare graphs needs a GPU, because a CPU has no CUDA graphs; add --device cuda, or leave it out");
@@ -216,11 +217,13 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
       const std::string launches = !arguments.compare_graphs ? "" : graphs ? "graph" : "launches";
       for (const std::string& word : {arguments.compare_engines ? engine : "", layout, launches})
         name += (name.empty() || word.empty() ? "" : " ") + word;
+      Config config = parsed_config(settings);
+      const bool always = config.models.graphs;
       all.push_back({.name = name,
-                     .config = parsed_config(settings),
+                     .config = std::move(config),
                      .only_variants = engine == "aoti",
                      .channels_last = layout != "channels-first",
-                     .graphs = graphs});
+                     .graphs = graphs || always});
     }
   }
   // One process has one level. The highest is that of bf16, and it has the instructions that fp32 needs.

@@ -68,7 +68,8 @@ std::string layout_word(const ProfileCombination& combination, const Package& pa
   return combination.channels_last ? "channels-last" : "channels-first";
 }
 
-/// Calls one method at one size in one combination. Between release() and prepare(), it holds no memory of the device.
+/// Calls one method at one size in one combination. Between release() and prepare(), it holds no memory of the device,
+/// except that of its CUDA graphs.
 class Calls {
  public:
   /// `graphs` are those of the lane; null: its calls are plain.
