@@ -19,6 +19,7 @@ class GraphUse {
     bool no_memory = false;  ///< the graph did not fit. Else the work of the call cannot be captured
   };
 
+  std::atomic<bool> paused = false;        ///< all calls are plain
   std::atomic<std::int64_t> captured = 0;  ///< graphs
   std::atomic<std::int64_t> launched = 0;  ///< calls that were the launch of a graph
 

@@ -56,10 +56,11 @@ void end(void* graph) {
 }
 void replay(void* graph) { static_cast<Recorded*>(graph)->graph.replay(); }
 void free_graph(void* graph) { delete static_cast<Recorded*>(graph); }
+void trim() { allocator::emptyCache(); }
 
 }  // namespace
 
 extern "C" const millrace::GraphFunctions* millrace_torch_graph() {
-  static const millrace::GraphFunctions functions{begin, end, replay, free_graph};
+  static const millrace::GraphFunctions functions{begin, end, replay, free_graph, trim};
   return &functions;
 }

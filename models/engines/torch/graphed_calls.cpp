@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -30,19 +31,38 @@ const GraphFunctions* open_functions() {
   return reinterpret_cast<const GraphFunctions* (*)()>(found)();
 }
 
-const GraphFunctions& graph_functions() {
-  static const GraphFunctions* const functions = open_functions();
-  return *functions;
-}
-
 bool held_elsewhere(const Tensor& tensor) { return tensor.storage.use_count() > 1; }
 
 }  // namespace
 
+std::mutex& captures() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 GraphedCalls::~GraphedCalls() {
+  const std::lock_guard lock(captures());
   for (auto& [key, shape] : shapes_) {
-    for (const Graph& graph : shape.graphs) graph_functions().free(graph.handle);
+    for (const Graph& graph : shape.graphs) functions().free(graph.handle);
   }
+}
+
+const GraphFunctions& GraphedCalls::functions() {
+  if (functions_ == nullptr) {
+    static const GraphFunctions* const opened = open_functions();
+    functions_ = opened;
+  }
+  return *functions_;
+}
+
+// Graphs share a pool. So the outputs of a graph may lie where graphs captured before it compute.
+bool GraphedCalls::may_launch(const Graph& graph) const {
+  for (const auto& [key, shape] : shapes_) {
+    for (const Graph& other : shape.graphs) {
+      if (other.number >= graph.number && std::ranges::any_of(other.outputs, held_elsewhere)) return false;
+    }
+  }
+  return true;
 }
 
 std::vector<Tensor> GraphedCalls::call(const std::string& name, const std::vector<at::Tensor>& inputs,
@@ -50,62 +70,71 @@ std::vector<Tensor> GraphedCalls::call(const std::string& name, const std::vecto
   std::string sizes;
   for (const at::Tensor& input : inputs) sizes += c10::str(" ", input.sizes());
   Shape& shape = shapes_[name + sizes];
-  if (!shape.called) {
-    std::vector<Tensor> outputs = compute(inputs);
-    shape.called = true;
-    capture(shape, {name, sizes}, inputs, compute, use);
-    return outputs;
-  }
   const auto find_free = [&] {
-    return std::ranges::find_if(shape.graphs,
-                                [](const Graph& graph) { return std::ranges::none_of(graph.outputs, held_elsewhere); });
+    return std::ranges::find_if(shape.graphs, [&](const Graph& graph) { return may_launch(graph); });
   };
   auto graph = find_free();
-  if (graph == shape.graphs.end() && !shape.closed) {
+  if (graph == shape.graphs.end()) {
+    if (shape.closed || never_.contains(name)) return compute(inputs);
+    if (shape.called_on != std::this_thread::get_id()) {
+      std::vector<Tensor> outputs = compute(inputs);
+      shape.called_on = std::this_thread::get_id();
+      capture(shape, {name, sizes}, inputs, compute, use);
+      return outputs;
+    }
     capture(shape, {name, sizes}, inputs, compute, use);
     graph = find_free();
+    if (graph == shape.graphs.end()) return compute(inputs);
   }
-  if (graph == shape.graphs.end()) return compute(inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) graph->inputs[i].copy_(inputs[i], /*non_blocking=*/true);
-  graph_functions().replay(graph->handle);
+  functions().replay(graph->handle);
   ++use.launched;
   return graph->outputs;
 }
 
 void GraphedCalls::capture(Shape& shape, GraphUse::Refusal refusal, const std::vector<at::Tensor>& inputs,
                            const Compute& compute, GraphUse& use) {
-  const auto refuse = [&](const std::exception& failure) {
-    shape.closed = true;
-    refusal.no_memory = says_out_of_memory(failure.what());
-    use.refuse(std::move(refusal));
-  };
   if (shape.graphs.size() == most_graphs_of_shape || graphs_ == most_graphs) {
     shape.closed = true;
     return;
   }
-  Graph graph{};
-  try {
-    const GraphFunctions& functions = graph_functions();
-    for (const at::Tensor& input : inputs) graph.inputs.push_back(input.clone());
-    graph.handle = functions.begin(any_graph());
-  } catch (const std::exception& failure) {
-    return refuse(failure);
+  const std::lock_guard lock(captures());
+  for (const bool last : {false, true}) {
+    try {
+      Graph graph = captured(inputs, compute);
+      graph.number = graphs_++;
+      shape.graphs.push_back(std::move(graph));
+      ++use.captured;
+      return;
+    } catch (const std::exception& failure) {
+      refusal.no_memory = says_out_of_memory(failure.what());
+    }
+    if (last || !refusal.no_memory) break;
+    // What plain calls have left behind. During a capture, LibTorch does not free it.
+    functions().trim();
   }
+  shape.closed = true;
+  if (!refusal.no_memory) never_.insert(refusal.method);
+  use.refuse(std::move(refusal));
+}
+
+GraphedCalls::Graph GraphedCalls::captured(const std::vector<at::Tensor>& inputs, const Compute& compute) {
+  Graph graph{};
+  for (const at::Tensor& input : inputs) graph.inputs.push_back(input.clone());
+  graph.handle = functions().begin(any_graph());
   try {
     graph.outputs = compute(graph.inputs);
-    graph_functions().end(graph.handle);
-  } catch (const std::exception& failure) {
+    functions().end(graph.handle);
+    return graph;
+  } catch (const std::exception&) {
     graph.outputs.clear();
     try {
-      graph_functions().end(graph.handle);
+      functions().end(graph.handle);
     } catch (const std::exception&) {  // the first error says more
     }
-    graph_functions().free(graph.handle);
-    return refuse(failure);
+    functions().free(graph.handle);
+    throw;
   }
-  ++use.captured;
-  ++graphs_;
-  shape.graphs.push_back(std::move(graph));
 }
 
 const void* GraphedCalls::any_graph() const {

@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/tensor.hpp"
@@ -12,18 +14,22 @@
 
 namespace millrace {
 
-/// The calls of models on one stream, as CUDA graphs: a call copies its inputs and launches a graph.
+struct GraphFunctions;
+
+/// The calls of a model on one stream, as CUDA graphs: a call copies its inputs and launches a graph.
 class GraphedCalls {
  public:
   using Compute = std::function<std::vector<Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-  GraphedCalls() = default;
+  /// Null: those of the library next to the plug-in, which is opened for the first graph.
+  explicit GraphedCalls(const GraphFunctions* functions = nullptr) : functions_(functions) {}
   GraphedCalls(const GraphedCalls&) = delete;
   GraphedCalls& operator=(const GraphedCalls&) = delete;
   ~GraphedCalls();
 
-  /// The first call of each shape is a plain one, since libraries allocate and make plans in it. A graph follows it.
-  /// If a call cannot be captured, or its graph has no memory, the calls of its shape stay plain; `use` gets the reason.
+  /// A thread's first call of a shape is a plain one, since libraries allocate and make plans in it. A graph follows.
+  /// If a graph has no memory, the calls of its shape stay plain. If a call cannot be captured, those of its method do.
+  /// `use` gets the reason. Calls beyond the largest number of graphs stay plain too.
   /// `name` is that of model and method. The outputs are not overwritten while somebody holds them.
   /// Throws what `compute` throws in a plain call.
   std::vector<Tensor> call(const std::string& name, const std::vector<at::Tensor>& inputs, const Compute& compute,
@@ -32,11 +38,12 @@ class GraphedCalls {
  private:
   struct Graph {
     void* handle;
+    std::size_t number;  // of captures before it
     std::vector<at::Tensor> inputs;
     std::vector<Tensor> outputs;
   };
   struct Shape {
-    bool called = false;
+    std::thread::id called_on{};  // the thread of the last plain call
     bool closed = false;          // gets no more graphs
     std::vector<Graph> graphs{};  // more than one if somebody holds the outputs of several calls
   };
@@ -44,10 +51,15 @@ class GraphedCalls {
   /// Adds a graph to the shape. If that is not possible, its calls stay plain, and `use` gets the refusal.
   void capture(Shape& shape, GraphUse::Refusal refusal, const std::vector<at::Tensor>& inputs, const Compute& compute,
                GraphUse& use);
+  Graph captured(const std::vector<at::Tensor>& inputs, const Compute& compute);
+  bool may_launch(const Graph& graph) const;
   const void* any_graph() const;
+  const GraphFunctions& functions();
 
+  const GraphFunctions* functions_;
   std::map<std::string, Shape> shapes_;
-  std::size_t graphs_ = 0;  // of all shapes
+  std::set<std::string> never_;  // names of calls that cannot be captured
+  std::size_t graphs_ = 0;       // of all shapes
 };
 
 }  // namespace millrace

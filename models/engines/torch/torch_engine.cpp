@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "gpu/stream.hpp"
+#include "models/engines/torch/call_graph.hpp"
 #include "models/engines/torch/compiled_method.hpp"
 #include "models/engines/torch/graphed_calls.hpp"
 #include "models/engines/torch/prepare_module.hpp"
@@ -97,6 +98,7 @@ void set_team_of_this_thread(int threads) {
 // Waits for all streams of the device. Loading runs outside of the lanes' streams, so it waits before lanes read the
 // weights. The destructor waits before it frees them.
 void finish_all(int device) {
+  const std::lock_guard lock(captures());
   c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(static_cast<c10::DeviceIndex>(device));
 }
 
@@ -178,8 +180,11 @@ class TorchEngine final : public Engine {
       for (const std::string& method : methods_) {
         if (compiled_.count(method) == 0) scripted.push_back(method);
       }
-      if (scripted.empty()) return;
       const c10::Device device = device_of(options.device);
+      if (scripted.empty()) {
+        if (device.is_cuda()) finish_all(options.device);
+        return;
+      }
       // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors.
       // On a GPU, each comparison is a kernel and a wait, tens of thousands in all.
       module_ = torch::jit::load(model.file.string(), c10::kCPU);
@@ -227,7 +232,8 @@ class TorchEngine final : public Engine {
       std::vector<at::Tensor> given;
       given.reserve(inputs.size());
       for (const Tensor& input : inputs) given.push_back(borrow(input));
-      return graphs_ ? graphs_of(stream).call(c10::str(name_, ": ", method), given, compute, *graphs_) : compute(given);
+      if (graphs_ == nullptr || graphs_->paused) return compute(given);
+      return graphs_of(stream).call(c10::str(name_, ": ", method), given, compute, *graphs_);
     });
   }
 
@@ -240,6 +246,7 @@ class TorchEngine final : public Engine {
   void trim() override {
     c10::DeviceAllocator* const allocator = this->allocator();
     if (allocator == nullptr) return;
+    const std::lock_guard lock(captures());
     allocator->emptyCache();
     allocator->resetPeakStats(static_cast<c10::DeviceIndex>(device_));
   }
