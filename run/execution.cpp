@@ -105,6 +105,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
     : setup_(std::move(setup)),
       clock_(clock),
       view_names_(names_of(setup_.views)),
+      begun_ns_(clock_.now_ns()),
       source_(source_of(setup_)),
       known_limits_(setup_.known_limits_file),
       counters_(counters_of_run()),
@@ -132,7 +133,6 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
   batch_stages_ = make_stages<const BatchStage>(setup_.views, Section::batch, [this](const ChainLink& link) {
     return std::shared_ptr<const BatchStage>(link.entry->make_batch_stage(link.options, context_, link.info));
   });
-  const std::int64_t begun_ns = clock_.now_ns();
   // The wanted number of lanes. plan_lanes() removes those for which a GPU has no memory.
   for (int lane = 0; lane < setup_.resolved.graph.lanes; ++lane) {
     const std::size_t device = setup_.devices.of_lane(lane);
@@ -140,7 +140,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
                                             make_device(setup_.devices, device, "lane " + std::to_string(lane)),
                                             [this](Frame& frame) { prepare_again(frame); }));
   }
-  streams_ns_ = clock_.now_ns() - begun_ns;
+  streams_ns_ = clock_.now_ns() - begun_ns_;
 }
 
 Execution::~Execution() = default;
@@ -308,7 +308,7 @@ void Execution::plan_lanes() {
     models.memory =
         plan_memory({planned_models_, objects_in_a_picture(setup_.views), setup_.packages, setup_.config.device.memory,
                      setup_.resolved.batch_size, setup_.resolved.graph.slab_bytes, each,
-                     setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
+                     setup_.devices.sharing(index, used), kind_of_devices(), known_limits_, models.graphs.get()},
                     lanes_[index]->device(), *models.cache, *models.limits);
     // The device uses the memory of the host. So do all others, because the devices of a run are of one kind.
     if (!models.memory) return;
@@ -326,9 +326,10 @@ void Execution::plan_lanes() {
     ++models_[setup_.devices.of_lane(static_cast<int>(lane))].memory->lanes;
 }
 
-// The key of KnownLimits for the devices of this run. A call needs other memory in another precision.
+// The key of KnownLimits for the devices of this run. A call needs other memory in another precision, and as a graph.
 std::string Execution::kind_of_devices() const {
-  return setup_.devices.name + ", " + setup_.resolved.precisions.name(setup_.packages);
+  return setup_.devices.name + ", " + setup_.resolved.precisions.name(setup_.packages) +
+         (setup_.config.models.graphs ? ", graphs" : "");
 }
 
 StartTimes Execution::start_times() const {

@@ -154,7 +154,8 @@ class Execution {
   const Clock& clock_;
   ExecutionEnds ends_{};
   const std::vector<View> view_names_;
-  PixelSource source_;
+  const std::int64_t begun_ns_;
+  PixelSource source_;  // makes the first stream of a GPU
   const KnownLimits known_limits_;
   Counters counters_;
   CallCosts call_costs_;

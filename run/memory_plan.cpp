@@ -46,8 +46,7 @@ class Calls {
     loaded_bytes_ = peak_bytes();
   }
 
-  /// Calls each method alone, in its largest call, and measures what it needs. Then calls all of them in turn, as a lane
-  /// does, so that allocators keep as much memory as they would in a run.
+  /// Calls each method alone, in its largest call, and measures what it needs. Then calls all of them in turn.
   void call_all() {
     // A call that runs out of memory lowers a limit. shrink() compares.
     called_with_ = rows(limits_);
@@ -56,6 +55,11 @@ class Calls {
       for (const Method& method : model.package->methods) measure(engine, *model.package, method, rows);
     });
     give_back();
+    call_in_turn();
+  }
+
+  /// Calls all methods as a lane does, so that allocators keep as much memory as they would in a run.
+  void call_in_turn() {
     for_each_model([&](Engine& engine, const PlannedModel& model, const MethodRows& rows) {
       warm_up(engine, *model.package, rows, device_);
     });
@@ -252,6 +256,8 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     throw OutOfMemoryError(plan.device + ": not even one picture fits into memory, with " +
                            bytes_text(plan.free_bytes) + " free at the start; use smaller models or another GPU");
   };
+  const auto taken = [&] { return std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes); };
+  if (needs.graphs != nullptr) needs.graphs->paused = true;
   // Makes calls smaller until models and one lane fit.
   while (true) {
     try {
@@ -264,7 +270,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
       continue;
     }
     // Allocators keep the memory of calls for later ones.
-    plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
+    plan.calls_bytes = taken();
     const std::int64_t room = plan.limit_bytes - plan.models_bytes;
     const std::int64_t pictures = plan.pictures_bytes;
     // What the largest possible pictures leave. Calls that do not fit during the run are retried in halves.
@@ -280,6 +286,15 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     }
     if (needed <= for_calls || !calls.shrink()) break;
     calls.give_back();
+  }
+  if (needs.graphs != nullptr) {
+    needs.graphs->paused = false;
+    try {
+      calls.call_in_turn();
+      plan.calls_bytes = std::max(plan.calls_bytes, taken());
+    } catch (const OutOfMemoryError&) {  // the run makes smaller calls, and those without memory for a graph stay plain
+    } catch (const std::bad_alloc&) {
+    }
   }
   calls.give_back();
   plan.stage_bytes = calls.bytes_of_stages();

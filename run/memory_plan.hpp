@@ -11,6 +11,7 @@
 #include "gpu/stream.hpp"
 #include "models/cache.hpp"
 #include "models/call_limits.hpp"
+#include "models/graph_use.hpp"
 #include "run/known_limits.hpp"
 #include "run/planned_models.hpp"
 
@@ -55,10 +56,12 @@ struct MemoryNeeds {
   int sharing = 1;   ///< number of devices on the same GPU; each plans with an equal part of the memory
   std::string kind;  ///< kind of the device, as a key for `known`
   const KnownLimits& known;
+  GraphUse* graphs = nullptr;  ///< null: calls are plain
 };
 
 /// Loads and calls the models on `device` and measures the memory that they take. Nothing else may use the device yet.
-/// Makes calls smaller until they fit (`limits`), then plans the number of lanes that fit.
+/// Makes calls smaller until they fit (`limits`), then plans the number of lanes that fit. CUDA graphs are made for the
+/// final sizes only, since they keep their memory.
 /// Returns nothing if the device uses the memory of the host.
 /// Throws OutOfMemoryError if not even one picture fits.
 std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits);

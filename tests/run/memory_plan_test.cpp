@@ -26,10 +26,12 @@ constexpr std::int64_t kilo = 1000;
 /// lives.
 class HungryEngine final : public Engine {
  public:
-  HungryEngine(Package package, std::int64_t each, std::shared_ptr<void> weights)
-      : package_(std::move(package)), each_(each), weights_(std::move(weights)) {}
+  HungryEngine(Package package, std::int64_t each, std::shared_ptr<void> weights,
+               std::function<void(std::string_view method)> called)
+      : package_(std::move(package)), each_(each), weights_(std::move(weights)), called_(std::move(called)) {}
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    called_(method);
     const auto rows = rows_of_call(package_, method, inputs);
     try {
       const Tensor scratch = device.empty({rows * each_}, DType::u8);
@@ -47,6 +49,7 @@ class HungryEngine final : public Engine {
   const Package package_;
   const std::int64_t each_;
   const std::shared_ptr<void> weights_;
+  const std::function<void(std::string_view method)> called_;
 };
 
 /// Takes the memory of its calls as LibTorch does. It keeps the memory of each method for later calls of this method.
@@ -129,6 +132,8 @@ struct Bench {
   CallLimits limits{};
   std::string known_file{};
   bool hoards = false;  // the engine is a HoardingEngine
+  GraphUse* graphs = nullptr;
+  std::vector<std::string> calls_as_graphs{};  // methods
 
   std::optional<MemoryPlan> plan(std::int64_t bytes, int wanted = 3, int sharing = 1) {
     settings.set("segment.image_batch=16");
@@ -148,14 +153,31 @@ struct Bench {
       auto kept = memory.allocate(static_cast<std::size_t>(weights));
       if (hoards)
         return limited(std::make_shared<HoardingEngine>(package, each, std::move(kept), of_device), package, shared);
-      return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package, shared);
+      const auto called = [&](std::string_view method) {
+        if (graphs != nullptr && !graphs->paused) calls_as_graphs.emplace_back(method);
+      };
+      return limited(std::make_shared<HungryEngine>(package, each, std::move(kept), called), package, shared);
     });
     const KnownLimits known(known_file);
-    return plan_memory(
-        {models, config.chain.objects(), packages, config.device.memory, 16, slab, wanted, sharing, "a GPU", known},
-        device, cache, limits);
+    return plan_memory({models, config.chain.objects(), packages, config.device.memory, 16, slab, wanted, sharing,
+                        "a GPU", known, graphs},
+                       device, cache, limits);
   }
 };
+
+TEST_CASE("CUDA graphs are made for the planned sizes only") {
+  for (const std::int64_t bytes : {10'000 * kilo, 1'000 * kilo}) {  // enough, and too little for the largest calls
+    CAPTURE(bytes);
+    Bench bench;
+    GraphUse graphs;
+    bench.graphs = &graphs;
+    const auto plan = bench.plan(bytes);
+    REQUIRE(plan);
+    CHECK(plan->smaller_calls.empty() == (bytes > 1'000 * kilo));
+    CHECK_FALSE(graphs.paused);
+    CHECK(bench.calls_as_graphs == std::vector<std::string>{"encode", "decode"});
+  }
+}
 
 TEST_CASE("the plan has the lanes that fit, and the measured sizes") {
   struct Row {
