@@ -6,6 +6,7 @@ The part `correct` of the GPU suite compares those of models, on a GPU.
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,8 @@ class FakeCuda(FakeCudaCase):
         # Loading copies each constant and waits for it. In the first calls, LibTorch compares weights of equal shape.
         start = {name: self.earlier.get(name, 0) - EARLIER * batch.get(name, 0) for name in WAITS if name != "cudaEventSynchronize"}
         measured = {"operations of a batch": operations(batch), "launches of a batch": batch["launch"], "waits at the start": waits(start)}
+        weights = sum(len(torch.jit.load(program.package(name) / "model.ts").state_dict()) for name in ("yolov8n", "mobile_sam"))
+        self.assertLessEqual(waits(start), 2 * weights)
         self.assertEqual(measured, json.loads(LIMITS.read_text()), f"more than before are a fault; if they are fewer now, lower the number in {LIMITS}")
 
     def test_lanes_and_devices(self):
@@ -174,6 +177,16 @@ class FakeCuda(FakeCudaCase):
                 self.assertEqual(list(made), sorted(made, reverse=True), "more memory led to more calls")
                 self.assertGreater(made[0], made[-1])
             self.assertEqual(calls[-1], (2, 2 * math.ceil(BATCH * BOXES / boxes)))
+
+    def test_the_memory_of_a_large_encoder(self):
+        """The form for GPUs stores no matrix of scores."""
+        environment = ENVIRONMENT | {"LD_PRELOAD": str(Path(program.PROGRAM).resolve().parent / "libcudart.so.13")}
+        done = subprocess.run([sys.executable, "-B", HERE / "fake_cuda/encoder_memory.py"], env=os.environ | environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        exported, changed = (int(line) / 1e9 for line in done.stdout.split())
+        print(f"ViT-B, 16 pictures: {exported:.2f} GB as exported, {changed:.2f} GB in the form for GPUs")
+        self.assertLess(changed, 4)
+        self.assertGreater(exported, 4)
 
     def test_memory_of_another_process_is_not_free(self):
         calls, failed = {}, {}
@@ -292,6 +305,17 @@ class FakeCuda(FakeCudaCase):
         self.assertGreaterEqual(counts["cudaGraphLaunch"], calls - shapes)
         self.assertGreater(counts["operations of graphs"], 20 * counts["cudaGraphLaunch"])
 
+    def test_a_profile_of_a_run_with_cuda_graphs(self):
+        words = ("profile", "--device", "cuda", "--input", self.pictures(4), "--segmenter", program.package("sam_small"), "--batches", "2", "--boxes", "1", "--seconds", "0",
+                 "--set", "models.graphs=yes")
+        result = self.folder / "profile.json"
+        done = program.millrace(*words, "--json", result, env=ENVIRONMENT, timeout=300)
+        self.assertEqual(done.code, program.OK, done)
+        self.assertTrue(all(row["graph"] for row in json.loads(result.read_text())["rows"]))
+        done = program.millrace(*words, "--compare", "graphs", env=ENVIRONMENT, timeout=300)
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("models.graphs", done.err)
+
     def test_a_model_that_waits_is_no_cuda_graph(self):
         package = self.make_package(Waits(), DETECTOR_YAML, "waits")
         done = program.millrace("profile", "--device", "cuda", "--input", self.pictures(4), "--detector", package, "--segmenter", program.package("sam_small"), "--batches", "2",
@@ -328,6 +352,10 @@ class FakeCuda(FakeCudaCase):
         loads = {load["package"]: load.get("variant") for load in program.report(self.out)["models"]["loads"]}
         self.assertTrue(any(loaded.startswith(f"{variant.name} ") for loaded in loads.values()), loads)
         self.assertGreaterEqual(batch["cuLaunchKernel"], 2 * 10)  # two kernels or more in each of ten decoder calls
+        # Lanes share the weights, and each has its own runner.
+        self.run_on_fake(6 * BATCH, segmenter=package, engine="auto", lanes=3, name="3-lanes")
+        self.assertEqual(program.report(self.out)["items"]["ok"], 6 * BATCH)
+        self.assertEqual(program.report(self.out)["device_calls"]["waits_per_batch"], 2)
         # Compiled code only says that it failed. Where memory ran out, its calls are repeated in halves.
         without_memory = 0
         for megabytes in (72, 76, 78):
