@@ -126,7 +126,7 @@ class FakeCuda(FakeCudaCase):
         # Loading copies each constant and waits for it. In the first calls, LibTorch compares weights of equal shape.
         start = {name: self.earlier.get(name, 0) - EARLIER * batch.get(name, 0) for name in WAITS if name != "cudaEventSynchronize"}
         measured = {"operations of a batch": operations(batch), "launches of a batch": batch["launch"], "waits at the start": waits(start)}
-        weights = sum(len(torch.jit.load(program.package(name) / "model.ts").state_dict()) for name in ("yolov8n", "mobile_sam"))
+        weights = sum(len(torch.jit.load(Path(program.package(name)) / "model.ts").state_dict()) for name in ("yolov8n", "mobile_sam"))
         self.assertLessEqual(waits(start), 2 * weights)
         self.assertEqual(measured, json.loads(LIMITS.read_text()), f"more than before are a fault; if they are fewer now, lower the number in {LIMITS}")
 
