@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -13,12 +14,19 @@ namespace millrace {
 /// What becomes of model calls as CUDA graphs. Any thread may use it.
 class GraphUse {
  public:
+  /// Devices share `captures`; see there.
+  explicit GraphUse(std::shared_ptr<std::mutex> captures = std::make_shared<std::mutex>())
+      : captures(std::move(captures)) {}
+
   struct Refusal {
     std::string method;      ///< with the name of the model
     std::string shapes;      ///< of the inputs
     bool no_memory = false;  ///< the graph did not fit. Else the work of the call cannot be captured
   };
 
+  /// Locked by whoever captures, for the whole capture, and by whoever does what is forbidden meanwhile on any thread:
+  /// wait for a whole GPU, or free LibTorch's memory. Captures also change a random generator that all threads share.
+  const std::shared_ptr<std::mutex> captures;
   std::atomic<bool> paused = false;        ///< all calls are plain
   std::atomic<std::int64_t> captured = 0;  ///< graphs
   std::atomic<std::int64_t> launched = 0;  ///< calls that were the launch of a graph

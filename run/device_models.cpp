@@ -11,6 +11,7 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
                                              const ModelOptions& options, const EngineFactory& factory,
                                              TraceRecorder* recorder) {
   std::vector<DeviceModels> all;
+  const auto captures = std::make_shared<std::mutex>();
   for (std::size_t i = 0; i < devices.ordinals.size(); ++i) {
     DeviceModels one;
     one.limits = std::make_shared<CallLimits>();
@@ -18,7 +19,7 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
       one.demand = std::make_shared<Demand>();
       one.work = std::make_shared<DeviceWork>();
     }
-    if (options.graphs && devices.kind == Devices::Kind::cuda) one.graphs = std::make_shared<GraphUse>();
+    if (options.graphs && devices.kind == Devices::Kind::cuda) one.graphs = std::make_shared<GraphUse>(captures);
     // Each engine records calls that run out of memory and, on a GPU, counts calls for the load.
     EngineFactory engines = [engines = engines_on(devices, i, resolved.precisions, factory), demand = one.demand,
                              limits = one.limits, recorder](const Package& package, const EngineOptions& options) {

@@ -321,7 +321,7 @@ class FakeCuda(FakeCudaCase):
         done = program.millrace("profile", "--device", "cuda", "--input", self.pictures(4), "--detector", package, "--segmenter", program.package("sam_small"), "--batches", "2",
                                 "--boxes", "1", "--seconds", "0", "--compare", "graphs", "--set", "detect.skip_with_boxes=no", env=ENVIRONMENT, timeout=300)
         self.assertEqual(done.code, program.ENVIRONMENT, done)
-        self.assertIn("forward [2, 3, 64, 64]: its work cannot be captured as a CUDA graph; a model that waits for its GPU is one reason", done.err)
+        self.assertIn("forward [1, 3, 64, 64]: its work cannot be captured as a CUDA graph; a model that waits for its GPU is one reason", done.err)
 
     def test_a_compiled_decoder_has_our_kernel_of_upscaling(self):
         """A run calls it with boxes of 16 pictures and of fewer, in one call each."""

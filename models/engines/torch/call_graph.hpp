@@ -1,12 +1,10 @@
 #pragma once
 
-#include <mutex>
-
 namespace millrace {
 
 /// CUDA graphs of LibTorch, on the current stream of the calling thread. All functions may throw c10::Error.
 /// libmillrace_torch_graph.so has them, because they need functions of LibTorch's CUDA part.
-/// Call begin(), end(), free() and trim() only with captures() locked.
+/// Call begin(), end(), free() and trim() only with GraphUse::captures locked.
 struct GraphFunctions {
   /// From here, work is captured and not done. Its memory is from the pool of `sibling`, a graph of the same stream, or
   /// from a new pool. Tensors that exist keep their memory. All other memory in the pool is shared.
@@ -16,9 +14,5 @@ struct GraphFunctions {
   void (*free)(void* graph);
   void (*trim)();  ///< frees the memory that LibTorch keeps for later calls
 };
-
-/// Locked by whoever captures, for the whole capture, and by whoever does what is forbidden meanwhile on any thread: wait
-/// for the whole device, or free LibTorch's memory. Captures also change a random generator that all threads share.
-std::mutex& captures();
 
 }  // namespace millrace

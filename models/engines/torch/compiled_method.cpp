@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "models/engines/torch/call_graph.hpp"
 #include "models/package.hpp"
 
 namespace millrace {
@@ -70,7 +69,6 @@ const std::vector<std::unique_ptr<CompiledMethod::Runner>>& CompiledMethod::runn
   std::vector<std::unique_ptr<Runner>> runners = std::move(first_);
   first_.clear();
   if (runners.empty()) {
-    const std::lock_guard nobody_captures(captures());
     for (Library& library : libraries_) {
       runners.push_back(load(library));
       share(library.constants, *runners.back());

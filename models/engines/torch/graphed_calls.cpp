@@ -35,13 +35,8 @@ bool held_elsewhere(const Tensor& tensor) { return tensor.storage.use_count() > 
 
 }  // namespace
 
-std::mutex& captures() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 GraphedCalls::~GraphedCalls() {
-  const std::lock_guard lock(captures());
+  const std::lock_guard lock(*use_->captures);
   for (auto& [key, shape] : shapes_) {
     for (const Graph& graph : shape.graphs) functions().free(graph.handle);
   }
@@ -66,7 +61,7 @@ bool GraphedCalls::may_launch(const Graph& graph) const {
 }
 
 std::vector<Tensor> GraphedCalls::call(const std::string& name, const std::vector<at::Tensor>& inputs,
-                                       const Compute& compute, GraphUse& use) {
+                                       const Compute& compute) {
   std::string sizes;
   for (const at::Tensor& input : inputs) sizes += c10::str(" ", input.sizes());
   Shape& shape = shapes_[name + sizes];
@@ -79,32 +74,32 @@ std::vector<Tensor> GraphedCalls::call(const std::string& name, const std::vecto
     if (shape.called_on != std::this_thread::get_id()) {
       std::vector<Tensor> outputs = compute(inputs);
       shape.called_on = std::this_thread::get_id();
-      capture(shape, {name, sizes}, inputs, compute, use);
+      capture(shape, {name, sizes}, inputs, compute);
       return outputs;
     }
-    capture(shape, {name, sizes}, inputs, compute, use);
+    capture(shape, {name, sizes}, inputs, compute);
     graph = find_free();
     if (graph == shape.graphs.end()) return compute(inputs);
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) graph->inputs[i].copy_(inputs[i], /*non_blocking=*/true);
   functions().replay(graph->handle);
-  ++use.launched;
+  ++use_->launched;
   return graph->outputs;
 }
 
 void GraphedCalls::capture(Shape& shape, GraphUse::Refusal refusal, const std::vector<at::Tensor>& inputs,
-                           const Compute& compute, GraphUse& use) {
+                           const Compute& compute) {
   if (shape.graphs.size() == most_graphs_of_shape || graphs_ == most_graphs) {
     shape.closed = true;
     return;
   }
-  const std::lock_guard lock(captures());
+  const std::lock_guard lock(*use_->captures);
   for (const bool last : {false, true}) {
     try {
       Graph graph = captured(inputs, compute);
       graph.number = graphs_++;
       shape.graphs.push_back(std::move(graph));
-      ++use.captured;
+      ++use_->captured;
       return;
     } catch (const std::exception& failure) {
       refusal.no_memory = says_out_of_memory(failure.what());
@@ -115,7 +110,7 @@ void GraphedCalls::capture(Shape& shape, GraphUse::Refusal refusal, const std::v
   }
   shape.closed = true;
   if (!refusal.no_memory) never_.insert(refusal.method);
-  use.refuse(std::move(refusal));
+  use_->refuse(std::move(refusal));
 }
 
 GraphedCalls::Graph GraphedCalls::captured(const std::vector<at::Tensor>& inputs, const Compute& compute) {

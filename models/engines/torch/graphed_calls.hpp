@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.hpp"
@@ -21,8 +23,9 @@ class GraphedCalls {
  public:
   using Compute = std::function<std::vector<Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-  /// Null: those of the library next to the plug-in, which is opened for the first graph.
-  explicit GraphedCalls(const GraphFunctions* functions = nullptr) : functions_(functions) {}
+  /// Without `functions`, those of the library next to the plug-in, which is opened for the first graph.
+  explicit GraphedCalls(std::shared_ptr<GraphUse> use, const GraphFunctions* functions = nullptr)
+      : use_(std::move(use)), functions_(functions) {}
   GraphedCalls(const GraphedCalls&) = delete;
   GraphedCalls& operator=(const GraphedCalls&) = delete;
   ~GraphedCalls();
@@ -32,8 +35,7 @@ class GraphedCalls {
   /// `use` gets the reason. Calls beyond the largest number of graphs stay plain too.
   /// `name` is that of model and method. The outputs are not overwritten while somebody holds them.
   /// Throws what `compute` throws in a plain call.
-  std::vector<Tensor> call(const std::string& name, const std::vector<at::Tensor>& inputs, const Compute& compute,
-                           GraphUse& use);
+  std::vector<Tensor> call(const std::string& name, const std::vector<at::Tensor>& inputs, const Compute& compute);
 
  private:
   struct Graph {
@@ -48,14 +50,14 @@ class GraphedCalls {
     std::vector<Graph> graphs{};  // more than one if somebody holds the outputs of several calls
   };
 
-  /// Adds a graph to the shape. If that is not possible, its calls stay plain, and `use` gets the refusal.
-  void capture(Shape& shape, GraphUse::Refusal refusal, const std::vector<at::Tensor>& inputs, const Compute& compute,
-               GraphUse& use);
+  /// Adds a graph to the shape. If that is not possible, its calls stay plain, and use_ gets the refusal.
+  void capture(Shape& shape, GraphUse::Refusal refusal, const std::vector<at::Tensor>& inputs, const Compute& compute);
   Graph captured(const std::vector<at::Tensor>& inputs, const Compute& compute);
   bool may_launch(const Graph& graph) const;
   const void* any_graph() const;
   const GraphFunctions& functions();
 
+  const std::shared_ptr<GraphUse> use_;
   const GraphFunctions* functions_;
   std::map<std::string, Shape> shapes_;
   std::set<std::string> never_;  // names of calls that cannot be captured

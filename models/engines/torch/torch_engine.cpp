@@ -17,7 +17,6 @@
 #include <optional>
 
 #include "gpu/stream.hpp"
-#include "models/engines/torch/call_graph.hpp"
 #include "models/engines/torch/compiled_method.hpp"
 #include "models/engines/torch/graphed_calls.hpp"
 #include "models/engines/torch/prepare_module.hpp"
@@ -98,7 +97,6 @@ void set_team_of_this_thread(int threads) {
 // Waits for all streams of the device. Loading runs outside of the lanes' streams, so it waits before lanes read the
 // weights. The destructor waits before it frees them.
 void finish_all(int device) {
-  const std::lock_guard lock(captures());
   c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(static_cast<c10::DeviceIndex>(device));
 }
 
@@ -182,7 +180,7 @@ class TorchEngine final : public Engine {
       }
       const c10::Device device = device_of(options.device);
       if (scripted.empty()) {
-        if (device.is_cuda()) finish_all(options.device);
+        if (device.is_cuda()) finish();
         return;
       }
       // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors.
@@ -198,7 +196,7 @@ class TorchEngine final : public Engine {
                       .tf32 = tf32_,
                       .freeze = options.freeze,
                       .channels_last = options.channels_last});
-      if (device.is_cuda()) finish_all(options.device);
+      if (device.is_cuda()) finish();
     });
     name_ = model.name;
   }
@@ -207,7 +205,7 @@ class TorchEngine final : public Engine {
   TorchEngine& operator=(const TorchEngine&) = delete;
   ~TorchEngine() override {
     try {
-      if (device_ >= 0) finish_all(device_);
+      if (device_ >= 0) finish();
     } catch (const std::exception&) {  // the device is lost; the next wait reports that
     }
   }
@@ -233,7 +231,7 @@ class TorchEngine final : public Engine {
       given.reserve(inputs.size());
       for (const Tensor& input : inputs) given.push_back(borrow(input));
       if (graphs_ == nullptr || graphs_->paused) return compute(given);
-      return graphs_of(stream).call(c10::str(name_, ": ", method), given, compute, *graphs_);
+      return graphs_of(stream).call(c10::str(name_, ": ", method), given, compute);
     });
   }
 
@@ -246,7 +244,7 @@ class TorchEngine final : public Engine {
   void trim() override {
     c10::DeviceAllocator* const allocator = this->allocator();
     if (allocator == nullptr) return;
-    const std::lock_guard lock(captures());
+    const auto lock = no_captures();
     allocator->emptyCache();
     allocator->resetPeakStats(static_cast<c10::DeviceIndex>(device_));
   }
@@ -259,6 +257,15 @@ class TorchEngine final : public Engine {
   }
 
  private:
+  // Until the lock is gone, no lane captures.
+  std::unique_lock<std::mutex> no_captures() const {
+    return graphs_ == nullptr ? std::unique_lock<std::mutex>() : std::unique_lock(*graphs_->captures);
+  }
+  void finish() const {
+    const auto lock = no_captures();
+    finish_all(device_);
+  }
+
   // That of the GPU; null on the CPU, and before LibTorch has used a GPU.
   c10::DeviceAllocator* allocator() const {
     if (device_ < 0) return nullptr;
@@ -276,7 +283,7 @@ class TorchEngine final : public Engine {
 
   GraphedCalls& graphs_of(void* stream) {
     const std::lock_guard lock(graphed_mutex_);
-    return graphed_[stream];
+    return graphed_.try_emplace(stream, graphs_).first->second;
   }
 
   static void* native_of(Device& device) { return device.stream() == nullptr ? nullptr : device.stream()->native(); }

@@ -15,6 +15,7 @@ from ultralytics.models.sam import build  # noqa: E402
 
 PICTURES, CHANNELS, HEADS = 16, 768, 12
 
+torch.backends.cuda.enable_cudnn_sdp(False)  # as in compiled code
 with torch.no_grad():
     encoder = build._build_sam(CHANNELS, 2, HEADS, [1]).image_encoder.eval()
     pictures = torch.zeros(PICTURES, 3, 1024, 1024)

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -24,6 +26,17 @@ struct Recorded {
   std::vector<const void*> siblings;
   std::string failure;  // of the next captures
   int failures = 0, trimmed = 0;
+  std::shared_ptr<GraphUse> use{};
+
+  // Asked by another thread, because a thread must not try to lock what it has locked.
+  bool locked() const {
+    bool free = true;
+    std::jthread([&] {
+      free = use->captures->try_lock();
+      if (free) use->captures->unlock();
+    }).join();
+    return !free;
+  }
 };
 Recorded recorded;
 
@@ -31,6 +44,7 @@ int number_of(const void* graph) { return *static_cast<const int*>(graph); }
 
 const GraphFunctions functions{
     [](const void* sibling) -> void* {
+      CHECK(recorded.locked());
       recorded.siblings.push_back(sibling);
       return new int(++recorded.captures);
     },
@@ -43,23 +57,29 @@ const GraphFunctions functions{
       delete static_cast<int*>(graph);
       if (recorded.failures > 0) --recorded.failures;
     },
-    [] { ++recorded.trimmed; },
+    [] {
+      CHECK(recorded.locked());
+      ++recorded.trimmed;
+    },
 };
 
 struct Calls {
-  Calls() { recorded = {}; }
+  Calls() {
+    recorded = {};
+    recorded.use = use;
+  }
 
   std::vector<Tensor> operator()(const char* name, std::int64_t rows = 1) {
     const auto compute = [&](const std::vector<at::Tensor>&) {
       ++computed;
       return std::vector{Tensor::empty({rows})};
     };
-    return calls.call(name, {at::zeros({rows})}, compute, use);
+    return calls.call(name, {at::zeros({rows})}, compute);
   }
 
   int computed = 0;  // plain calls and captures
-  GraphUse use;
-  GraphedCalls calls{&functions};
+  std::shared_ptr<GraphUse> use = std::make_shared<GraphUse>();
+  GraphedCalls calls{use, &functions};
 };
 
 TEST_CASE("the first call of a shape is a plain one, and the others launch its graph") {
@@ -71,8 +91,8 @@ TEST_CASE("the first call of a shape is a plain one, and the others launch its g
   CHECK(recorded.captures == 2);
   CHECK(recorded.siblings.at(0) == nullptr);
   CHECK(recorded.siblings.at(1) != nullptr);
-  CHECK(call.use.captured == 2);
-  CHECK(call.use.launched == 2);
+  CHECK(call.use->captured == 2);
+  CHECK(call.use->launched == 2);
 }
 
 TEST_CASE("a call whose earlier results are held gets a graph of its own, and a plain call after four") {
@@ -82,7 +102,7 @@ TEST_CASE("a call whose earlier results are held gets a graph of its own, and a 
   for (int i = 0; i < 6; ++i) held.push_back(call("decode"));
   CHECK(recorded.launched == std::vector{1, 2, 3, 4});
   CHECK(call.computed == 1 + 4 + 2);
-  CHECK(call.use.refusals().empty());
+  CHECK(call.use->refusals().empty());
   held.erase(held.begin() + 2);
   call("decode");
   CHECK(recorded.launched.size() ==
@@ -116,9 +136,9 @@ TEST_CASE("a call that cannot be captured stays plain in all of its shapes, and 
     CHECK(call.computed == 2 + 2 + 1 + 1);  // with the captures of both
     CHECK(recorded.launched == std::vector{1});
     CHECK(recorded.trimmed == 0);
-    REQUIRE(call.use.refusals().size() == 1);
-    CHECK(call.use.refusals().front().method == "decode");
-    CHECK_FALSE(call.use.refusals().front().no_memory);
+    REQUIRE(call.use->refusals().size() == 1);
+    CHECK(call.use->refusals().front().method == "decode");
+    CHECK_FALSE(call.use->refusals().front().no_memory);
     recorded.failures = 0;
   }
   CHECK(recorded.freed == std::vector{2, 1});
@@ -131,12 +151,12 @@ TEST_CASE("a graph without memory is tried once more when LibTorch has freed wha
   call("encode"), call("encode");
   CHECK(recorded.launched == std::vector{2});
   CHECK(recorded.trimmed == 1);
-  CHECK(call.use.refusals().empty());
+  CHECK(call.use->refusals().empty());
   recorded.failures = 2;
   call("encode", 2), call("encode", 2), call("encode", 3);
   CHECK(recorded.launched == std::vector{2});
-  REQUIRE(call.use.refusals().size() == 1);
-  CHECK(call.use.refusals().front().no_memory);
+  REQUIRE(call.use->refusals().size() == 1);
+  CHECK(call.use->refusals().front().no_memory);
   call("encode", 3);  // only the shape without memory stays plain
   CHECK(recorded.launched.size() == 2);
 }
