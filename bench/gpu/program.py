@@ -36,11 +36,17 @@ def lane_of(report):
 
 def write_manifest(file, pictures, count, boxes):
     """Writes `count` lines, each a picture with `boxes` boxes. The pictures repeat."""
+    write_blocks(file, pictures, [(count, boxes)])
+
+
+def write_blocks(file, pictures, blocks):
+    """Writes the lines of each block (count, boxes), one block after another."""
     names = sorted(str(name) for name in pictures.rglob("*.jpg"))
     if not names:
         raise FileNotFoundError(f"no pictures in {pictures}")
-    own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(boxes)]
-    file.write_text("".join(json.dumps({"path": names[i % len(names)], "boxes": own}) + "\n" for i in range(count)))
+    own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(max(boxes for _, boxes in blocks))]
+    wanted = (boxes for count, boxes in blocks for _ in range(count))
+    file.write_text("".join(json.dumps({"path": names[i % len(names)], "boxes": own[:boxes]}) + "\n" for i, boxes in enumerate(wanted)))
 
 
 def packages_of(inputs):

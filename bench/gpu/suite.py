@@ -13,7 +13,7 @@ Parts:
 
 A part has seven minutes. Then the suite stops the current measurement.
 It leaves the rest for another call (exit code 3).
-On an H200, each start of a run with TorchScript took 10 to 27 s. So e2e needs several calls, or --short.
+On an H200, each start of a run with TorchScript took 10 to 27 s. So one run of e2e measures all numbers of boxes.
 
 A failure becomes a failed record, and the suite continues (exit code 1).
 Another call measures what has no record in RESULTS.json, or a failed one. The default name is <gpu>-<date>.json.
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--out", type=Path, help="file to which results are added (default: <gpu>-<date>.json)")
     parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
     parser.add_argument("--minutes", type=float, default=7, help="limit of each part (default 7); another call does the rest")
-    parser.add_argument("--short", action="store_true", help="no sanitizers; e2e: ten boxes a picture and one run a setting")
+    parser.add_argument("--short", action="store_true", help="no sanitizers; e2e: ten boxes a picture and one block a setting")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
     if any(part not in APART for part in arguments.parts) and not pictures_of(arguments.inputs):

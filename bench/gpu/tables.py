@@ -7,6 +7,7 @@ A prediction is a range: at least the rate of the kernels that were measured, at
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 
 import matplotlib
@@ -103,12 +104,18 @@ def e2e(records):
     rows = []
     for r in of(records, "e2e"):
         if "pictures_per_s" not in r:
-            rows.append([r["boxes_per_picture"], r["source"], r.get("engine", "torchscript"), r.get("options", ""), "failed", "", "", "", "", ""])
+            rows.append([r["boxes_per_picture"], r["source"], r.get("engine", "torchscript"), r.get("options", ""), "failed", *[""] * 6])
             continue
         compiled = "engine" in r
+        run = r.get("run", r)  # older records are of a run each
+        several = len({boxes for _, boxes in run.get("blocks", [])}) > 1
+        # Those of a run with several numbers of boxes are of none of them.
+        of_run = ["", "", ""] if several else [percent(run["gpu_demand"]), f"{run['cores_busy']:.1f}", run["verdict"].split(":")[0]]
+        lanes = statistics.median(window["lanes_busy"] for window in r["windows"]) if "windows" in r else None
         rows.append([r["boxes_per_picture"], r["source"], r.get("engine", "torchscript"), r.get("options", ""), f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})",
-                     "{:.0f} to {:.0f}".format(*predicted_rates(r["boxes_per_picture"])) if compiled else "", f"{roof_rate('compiled' if compiled else 'torchscript', r['boxes_per_picture']):.0f}", percent(r["gpu_demand"]), f"{r['cores_busy']:.1f}", r["verdict"].split(":")[0]])
-    return table(["boxes a picture", "source", "engine", "options", "pictures/s", "predicted", "roof of the models", "GPU demand", "cores busy", "verdict"], rows)
+                     "{:.0f} to {:.0f}".format(*predicted_rates(r["boxes_per_picture"])) if compiled else "", f"{roof_rate('compiled' if compiled else 'torchscript', r['boxes_per_picture']):.0f}",
+                     "" if lanes is None else f"{lanes:.1f} of {run['settings']['lanes']}", *of_run])
+    return table(["boxes a picture", "source", "engine", "options", "pictures/s", "predicted", "roof of the models", "lanes busy", "GPU demand", "cores busy", "verdict"], rows)
 
 
 def peers(records):

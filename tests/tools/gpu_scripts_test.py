@@ -18,7 +18,9 @@ PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
 os.environ.setdefault("MILLRACE_BUNDLE", str(GPU))
 sys.path.insert(0, str(GPU))
 
+import blocks  # noqa: E402
 import dram  # noqa: E402
+import e2e  # noqa: E402
 import numpy as np  # noqa: E402
 import peers  # noqa: E402
 import tables  # noqa: E402
@@ -30,6 +32,89 @@ from turns import Failed, Turns  # noqa: E402
 
 def last_json(done):
     return json.loads(done.stdout.splitlines()[-1])
+
+
+class Blocks(unittest.TestCase):
+    """Rates of blocks, from made-up times of batches in lanes."""
+
+    @staticmethod
+    def timeline(*batches):
+        """`batches` are (lane, begin and end in s, pictures) in the order of their pictures. Each spends half of its time in each stage."""
+        rows = [[lane, number, pictures, 0, begin, 500 * (end - begin), 500 * (end - begin)] for number, (lane, begin, end, pictures) in enumerate(batches)]
+        return {"batches": sorted(rows, key=lambda row: row[4] + row[5])}
+
+    def one_lane(self, *seconds, pictures=16):
+        ends = np.cumsum(seconds)
+        return self.timeline(*((0, end - own, end, pictures) for end, own in zip(ends, seconds, strict=True)))
+
+    def test_the_first_batches_of_a_block_do_not_count(self):
+        tens, ones = [0.3, 0.3, 0.2, 0.2, 0.2], [0.02, 0.02, 0.1, 0.1, 0.1]  # two batches are in flight when a block begins
+        found = blocks.rates(self.one_lane(*tens, *ones, *tens, *ones, 9), [(80, 10), (80, 1)] * 2 + [(16, 10)], 1, 3)
+        self.assertEqual(list(found), [10, 1])
+        self.assertAlmostEqual(found[10]["pictures_per_s"], 80)
+        self.assertAlmostEqual(found[1]["pictures_per_s"], 160)
+        self.assertEqual([window["pictures"] for window in found[1]["windows"]], [48, 48])
+        self.assertAlmostEqual(found[1]["windows"][0]["seconds"], 0.3)
+        self.assertAlmostEqual(found[1]["windows"][0]["lanes_busy"], 1)
+
+    def test_the_rate_is_the_median_of_the_blocks_and_the_spread_is_theirs(self):
+        found = blocks.rates(self.one_lane(*[0.1] * 4, *[0.2] * 4, *[0.4] * 4, 9), [(64, 10)] * 3 + [(16, 10)], 0, 3)[10]
+        self.assertAlmostEqual(found["pictures_per_s"], 80)
+        np.testing.assert_allclose(found["spread"], [40, 160])
+
+    def test_nothing_counts_while_a_lane_has_a_batch_of_another_block(self):
+        # The second lane is half a batch behind the first. Batches of the first and last block take 1 s.
+        batches = [(0, 0, 1, 16), (1, 0, 1.1, 16)]
+        batches += [(k % 2, 1 + 0.1 * k, 1.2 + 0.1 * k, 16) for k in range(10)]  # ends at 1.2, 1.3, ... 2.1
+        batches += [(0, 2, 3, 16), (1, 2.1, 3.1, 16), (0, 3, 4, 16)]
+        (window,) = blocks.rates(self.timeline(*batches), [(32, 50), (160, 10), (32, 50), (16, 10)], 0, 1)[10]["windows"]
+        self.assertEqual(window["pictures"], 8 * 16)  # from 1.2 s until 2 s, when the next block begins in the first lane
+        self.assertAlmostEqual(window["seconds"], 0.8)
+        self.assertAlmostEqual(window["lanes_busy"], 2)
+        late = [(0, 0, 1, 16), (1, 0, 1.45, 16), *((0, 1 + 0.1 * k, 1.1 + 0.1 * k, 16) for k in range(10)), (0, 2, 3, 16)]
+        (window,) = blocks.rates(self.timeline(*late), [(32, 50), (160, 10), (16, 50)], 0, 1)[10]["windows"]
+        self.assertAlmostEqual(window["seconds"], 0.5)  # the second lane is ready at 1.45 s, and the next batch ends at 1.5 s
+        self.assertAlmostEqual(window["lanes_busy"], 1)
+
+    def test_the_order_in_which_batches_leave_does_not_matter(self):
+        begins = np.arange(12) * 0.1
+        lanes = [[(k % 3, begin, begin + 0.3, 16) for k, begin in enumerate(begins)] for _ in range(2)]
+        for own in lanes[1][::2]:  # batches of different lanes change places
+            at = lanes[1].index(own)
+            lanes[1][at : at + 2] = reversed(lanes[1][at : at + 2])
+        first, second = (blocks.rates(self.timeline(*own), [(160, 5), (32, 5)], 0, 2)[5] for own in lanes)
+        for found in (first, second):
+            self.assertAlmostEqual(found["pictures_per_s"], 160)
+            self.assertAlmostEqual(found["windows"][0]["lanes_busy"], 3)
+
+    def test_a_batch_of_two_blocks_counts_for_neither(self):
+        found = blocks.rates(self.one_lane(*[0.2] * 4, 0.15, *[0.1] * 5, 9), [(72, 10), (88, 1), (16, 1)], 0, 3)
+        self.assertEqual([found[boxes]["windows"][0]["pictures"] for boxes in (10, 1)], [48, 64])
+        self.assertAlmostEqual(found[10]["pictures_per_s"], 80)
+        self.assertAlmostEqual(found[1]["pictures_per_s"], 160)
+
+    def test_a_block_that_is_too_short_fails_and_the_others_have_rates(self):
+        found = blocks.rates(self.one_lane(*[0.2] * 4, *[0.1] * 5, 9), [(64, 10), (80, 1), (16, 10)], 1, 3)
+        self.assertEqual(found[10], {"failed": "block 0 is too short: of its 4 full batches, 2 count, and at least 3 must"})
+        self.assertAlmostEqual(found[1]["pictures_per_s"], 160)
+        found = blocks.rates(self.one_lane(1, 1, 9), [(8, 10), (24, 1), (16, 10)], 0, 1)
+        self.assertIn("of its 0 full batches, 0 count", found[10]["failed"])
+
+    def test_the_blocks_of_a_run_are_long_enough_and_fit_its_timeline(self):
+        for engine in ("", "plain"):
+            made = e2e.blocks_for(engine, (10, 1, 5, 20, 50))
+            self.assertEqual([boxes for _, boxes in made], 3 * [10, 1, 5, 20, 50] + [10])
+            self.assertLess(sum(pictures for pictures, _ in made) / 16, 2 * 1024)  # batches that timeline.json has
+            # Also with batch.size=32, no batch has pictures of two blocks. Six are in flight, and four lanes end their last ones.
+            self.assertTrue(all(pictures % 32 == 0 for pictures, _ in made))
+            self.assertGreater(min(pictures for pictures, _ in made[:-1]) / 16, 6 + 4 + 8)
+            self.assertGreater(made[0][0] / 32, 6 + 4 + 8)
+
+    def test_a_timeline_that_lacks_batches_is_an_error(self):
+        timeline = self.one_lane(*[0.2] * 6)
+        del timeline["batches"][3]
+        with self.assertRaisesRegex(Failed, "80 of 96 pictures"):
+            blocks.rates(timeline, [(80, 10), (16, 10)], 0, 1)
 
 
 class RunLengths(unittest.TestCase):
