@@ -2,7 +2,8 @@
 
 Parts:
 - `correct`: kernels against the host, sanitizers, results of the GPU against the CPU, default precision against fp32
-- `compile`, `autotune`: compiles the packages of FOLDER, without and with a search for the fastest kernels
+- `compile`, `autotune`: compiles the packages of FOLDER, without and with a search for the fastest kernels,
+  and packs the result next to RESULTS.json
 - `dram`: bytes of memory and kernels of each compiled call, by ncu
 - `levers`, `profile`: time of each method as TorchScript, compiled, and as a CUDA graph; the kernels that take it
 - `models`: time of each package's methods by precision and batch, and its share of the roof

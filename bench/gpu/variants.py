@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from session import BUNDLE, Session, run
 from model_times import described
+from packed import pack
 from program import packages_of
 from turns import Failed
 
@@ -65,6 +66,12 @@ def compile_variants(tuning, results, inputs):
         made = {package: pool.submit(compiled, inputs, tuning, package) for package in wanted}
         for package, variant in made.items():
             results.measure(variant.result, what="compile", package=package.stem, options=tuning)
+    key = {"what": "variants", "options": tuning}
+    if wanted:
+        results.document["records"] = [record for record in results.document["records"] if not results.same(record, key)]
+    # The search takes long, so its variants come first.
+    folders = [file.parent for kind in reversed(TUNINGS) for file in sorted(variants_of(inputs, kind).glob("*/variant.yaml"))]
+    results.measure(functools.partial(pack, results.file, inputs, folders), **key)
     for engine in ("torchscript", tuning):
         for package in packages(inputs):
             # The detector has random weights, which find nothing to compare. `levers` compares its outputs.

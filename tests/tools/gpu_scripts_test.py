@@ -3,9 +3,12 @@
 These are the peers of Millrace in turns, and the GPU's JPEG decoder with a fake library.
 """
 
+import contextlib
+import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,7 @@ import blocks  # noqa: E402
 import dram  # noqa: E402
 import e2e  # noqa: E402
 import numpy as np  # noqa: E402
+import packed  # noqa: E402
 import peers  # noqa: E402
 import tables  # noqa: E402
 import torch  # noqa: E402
@@ -115,6 +119,54 @@ class Blocks(unittest.TestCase):
         del timeline["batches"][3]
         with self.assertRaisesRegex(Failed, "80 of 96 pictures"):
             blocks.rates(timeline, [(80, 10), (16, 10)], 0, 1)
+
+
+class Packed(unittest.TestCase):
+    """Variants whose weights are 200,000 random bytes, twice the same ones in each."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.inputs, self.results = self.folder / "inputs", self.folder / "gpu-1.json"
+        random = np.random.default_rng(1)
+        for name in ("autotune/a", "autotune/b", "plain/a"):
+            variant = self.inputs / f"variants-{name}"
+            variant.mkdir(parents=True)
+            weights = random.bytes(200_000)
+            (variant / "variant.yaml").write_text(f"of {name}")
+            for method in ("encode", "decode"):
+                (variant / f"{method}_16.so").write_bytes(method.encode() + weights)
+        self.variants = [file.parent for file in sorted(self.inputs.glob("*/*/variant.yaml"))]
+
+    def pack(self, most, part):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            found = packed.pack(self.results, self.inputs, self.variants, most, part)
+        archive = [self.folder / name for name in found["files"]]
+        self.assertEqual(archive, sorted(self.folder.glob("gpu-1.variants.tar.xz*")))  # no older files are left
+        self.assertTrue(all(file.stat().st_size <= part for file in archive))
+        self.assertLessEqual(sum(file.stat().st_size for file in archive), most)
+        back = self.folder / "back"
+        shutil.rmtree(back, ignore_errors=True)
+        if archive:
+            joined = self.folder / "joined.tar.xz"
+            joined.write_bytes(b"".join(file.read_bytes() for file in archive))
+            subprocess.run([sys.executable, "-m", "tarfile", "-e", joined, back], check=True)
+        content = {str(file.relative_to(back)): file.read_bytes() for file in back.rglob("*") if file.is_file()}
+        self.assertEqual(content, {f"{name}/{file.name}": file.read_bytes() for name in found["packed"] for file in (self.inputs / name).iterdir()})
+        return found, said.getvalue()
+
+    def test_the_files_together_are_the_archive_and_the_same_weights_take_space_once(self):
+        found, said = self.pack(650_000, 250_000)
+        self.assertEqual((found["files"], len(found["packed"]), found["left_out"], said), ([f"gpu-1.variants.tar.xz.{k}" for k in (1, 2, 3)], 3, [], ""))
+
+    def test_what_exceeds_the_limit_is_left_out_and_named(self):
+        self.pack(650_000, 250_000)
+        found, said = self.pack(450_000, 1 << 20)
+        self.assertEqual((found["files"], found["packed"], found["left_out"]), (["gpu-1.variants.tar.xz.1"], ["variants-autotune/a", "variants-autotune/b"], ["variants-plain/a"]))
+        self.assertIn("left out of gpu-1.variants.tar.xz, which would exceed 0 MiB: variants-plain/a", said)
+        found, _ = self.pack(100_000, 1 << 20)
+        self.assertEqual((found["files"], found["packed"], len(found["left_out"])), ([], [], 3))
 
 
 class RunLengths(unittest.TestCase):

@@ -286,7 +286,12 @@ class Rehearsal(unittest.TestCase):
         records = self.records()
         ways = ["torchscript, channels last", "compiled, plain", "torchscript"]
         methods = ["encode", "decode"]
-        self.assertEqual([(record["what"], record["options"]) for record in records if "method" not in record], [("compile", "plain"), ("verify", "torchscript"), ("verify", "plain")])
+        self.assertEqual([(record["what"], record["options"]) for record in records if "method" not in record], [("compile", "plain"), ("variants", "plain"), ("verify", "torchscript"), ("verify", "plain")])
+        (packed,) = (record for record in records if record["what"] == "variants")
+        (variant,) = (self.inputs / "variants-plain").iterdir()
+        self.assertEqual((packed["packed"], packed["left_out"]), ([f"variants-plain/{variant.name}"], []))
+        self.assertEqual(packed["files"], ["results.variants.tar.xz.1"])
+        self.assertTrue((self.folder / packed["files"][0]).is_file())
         self.assertTrue(all(record["within"] for record in records if record["what"] == "verify"))
         timed = [record for record in records if record["what"] == "lever"]
         self.assertEqual([(record["options"], record["method"]) for record in timed], [(way, method) for way in ways for method in methods])
