@@ -114,6 +114,16 @@ class Blocks(unittest.TestCase):
             self.assertGreater(min(pictures for pictures, _ in made[:-1]) / 16, 6 + 4 + 8)
             self.assertGreater(made[0][0] / 32, 6 + 4 + 8)
 
+    def test_the_table_has_figures_of_a_run_only_if_its_blocks_have_the_same_number_of_boxes(self):
+        run = {"gpu_demand": 0.93, "cores_busy": 1.5, "verdict": "the GPU holds the run back: it was busy", "settings": {"lanes": 3}}
+        record = {"what": "e2e", "boxes_per_picture": 10, "source": "memory", "pictures_per_s": 289, "spread": [288, 291]}
+        one, several = ({**record, "windows": [{"lanes_busy": 2.9}], "run": {**run, "blocks": [[16, count] for count in boxes]}} for boxes in ((10, 10), (10, 1, 10)))
+        own, mixed, older = (tables.e2e([shown]).splitlines()[-1] for shown in (one, several, {**record, **run}))
+        row = "| 10 | memory | torchscript |  | 289 (288 to 291) |  | 1006 | "
+        self.assertEqual(own, row + "2.9 of 3 | 93 % | 1.5 | the GPU holds the run back |")
+        self.assertEqual(mixed, row + "2.9 of 3 |  |  |  |")
+        self.assertEqual(older, row + " | 93 % | 1.5 | the GPU holds the run back |")
+
     def test_a_timeline_that_lacks_batches_is_an_error(self):
         timeline = self.one_lane(*[0.2] * 6)
         del timeline["batches"][3]
