@@ -1,6 +1,7 @@
 """Scripts of the suite for GPU machines, without a GPU.
 
-These are the peers of Millrace in turns, and the GPU's JPEG decoder with a fake library.
+These are the blocks of `e2e`, the archive of variants, the peers of Millrace in turns, and the GPU's JPEG decoder with
+a fake library.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GPU = SOURCE / "bench/gpu"
@@ -27,6 +29,7 @@ import e2e  # noqa: E402
 import numpy as np  # noqa: E402
 import packed  # noqa: E402
 import peers  # noqa: E402
+import records  # noqa: E402
 import tables  # noqa: E402
 import torch  # noqa: E402
 import traces  # noqa: E402
@@ -129,6 +132,42 @@ class Blocks(unittest.TestCase):
         del timeline["batches"][3]
         with self.assertRaisesRegex(Failed, "80 of 96 pictures"):
             blocks.rates(timeline, [(80, 10), (16, 10)], 0, 1)
+
+
+class Starts(unittest.TestCase):
+    """How often `e2e` starts the program, and for which numbers of boxes."""
+
+    def setUp(self):
+        self.results = object.__new__(records.Results)
+        self.results.document, self.results.left, self.results.add = {"records": []}, [], lambda **record: self.results.document["records"].append(record)
+
+    def starts(self, *tunings, short=False, fails=None):
+        """The sets of boxes of each start. `fails`: the number of boxes whose record fails."""
+        found = []
+
+        def measured(_, blocks, source, options):
+            found.append({boxes for _, boxes in blocks})
+            return {boxes: {"failed": "too short"} if boxes == fails else {"pictures_per_s": 1} for _, boxes in blocks}
+
+        with mock.patch.object(e2e, "measured", measured), mock.patch.object(e2e.Session, "short", short), \
+                mock.patch.object(e2e, "engines", lambda _: {tuning: ["--engine", tuning] for tuning in ("", *tunings)}), \
+                mock.patch.object(e2e, "packages_of", lambda _: ("mobile_sam", "d", "s")):
+            e2e.e2e(self.results, pathlib.Path("/nowhere"))
+        return found
+
+    def test_all_numbers_of_boxes_share_a_start_and_each_option_has_one(self):
+        everything = {10, 1, 5, 20, 50}
+        self.assertEqual(self.starts("plain"), 2 * [everything, everything, *6 * [{10}]])
+        self.assertEqual(len(self.results.document["records"]), 2 * (2 * 5 + 6))
+        self.assertEqual(self.starts("plain"), [])
+
+    def test_a_short_session_has_few_starts_with_torchscript_if_there_are_variants(self):
+        self.assertEqual(self.starts("plain", short=True), (8 + 2) * [{10}])
+
+    def test_only_what_failed_is_measured_again(self):
+        self.starts(fails=50)
+        self.assertEqual(sum("failed" in record for record in self.results.document["records"]), 2)
+        self.assertEqual(self.starts(), 2 * [{50}])
 
 
 class Packed(unittest.TestCase):
