@@ -6,6 +6,7 @@ What comes back from a GPU machine may be limited. So MOST limits the bytes of t
 import lzma
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 MOST, PART = 44 << 20, 16 << 20
@@ -55,9 +56,9 @@ def write(archive, folders, inputs, most, part):
 def pack(results_file, inputs, folders, most=MOST, part=PART):
     """Packs the folders of variants, which are below `inputs`, in their order until one does not fit. Replaces an older archive.
 
-    Returns the names of the files, of the packed variants, and of those that were left out.
+    Returns the names and bytes of the files, the names of the packed variants, and of those that were left out, and the seconds.
     """
-    name = f"{results_file.stem}.variants.tar.xz"
+    name, begun = f"{results_file.stem}.variants.tar.xz", time.monotonic()
     with tempfile.TemporaryDirectory(dir=results_file.parent) as new:
         files, count = [], len(folders)
         while count > 0:
@@ -71,9 +72,10 @@ def pack(results_file, inputs, folders, most=MOST, part=PART):
             files = []
         for old in results_file.parent.glob(f"{name}.*"):
             old.unlink()
+        size = sum(file.stat().st_size for file in files)
         for file in files:
             file.replace(results_file.with_name(file.name))
     packed, left_out = ([str(folder.relative_to(inputs)) for folder in some] for some in (folders[:count], folders[count:]))
     if left_out:
         print(f"  left out of {name}, which would exceed {most >> 20} MiB: {', '.join(left_out)}", flush=True)
-    return {"files": [file.name for file in files], "packed": packed, "left_out": left_out}
+    return {"files": [file.name for file in files], "bytes": size, "packed": packed, "left_out": left_out, "wall_s": time.monotonic() - begun}

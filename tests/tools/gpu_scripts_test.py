@@ -194,7 +194,8 @@ class Packed(unittest.TestCase):
         archive = [self.folder / name for name in found["files"]]
         self.assertEqual(archive, sorted(self.folder.glob("gpu-1.variants.tar.xz*")))  # no older files are left
         self.assertTrue(all(file.stat().st_size <= part for file in archive))
-        self.assertLessEqual(sum(file.stat().st_size for file in archive), most)
+        self.assertLessEqual(found["bytes"], most)
+        self.assertEqual(found["bytes"], sum(file.stat().st_size for file in archive))
         back = self.folder / "back"
         shutil.rmtree(back, ignore_errors=True)
         if archive:
