@@ -25,6 +25,7 @@ from box_decoder_test import inputs as inputs_of  # noqa: E402
 from box_prompt_sam import attend  # noqa: E402
 from export_case import shallow_sams  # noqa: E402
 from torch import nn  # noqa: E402
+from torch._inductor import config, select_algorithm  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 aten = torch.ops.aten
@@ -322,6 +323,44 @@ class Form(unittest.TestCase):
         self.assertGreater(moved, 500)  # its tensors of 256 x 256 alone
         # Nine shifts would otherwise compute nine GELUs, each with an erf.
         self.assertLess(max(sum(operation.startswith("erf") for operation in operations) for _, operations in kernels), 4)
+
+
+class Options(unittest.TestCase):
+    """What the options of `millrace compile` change, on a described GPU."""
+
+    def options(self, module, images, autotune):
+        """Those that the compiler gets."""
+        program = torch.export.export(module, (images,), strict=False)
+        declared = {"row": "picture"}
+        with mock.patch.object(torch._inductor, "aoti_compile_and_package", side_effect=model_cost.Counted) as call, \
+             mock.patch.object(compiler, "with_weights", lambda program, dtype, device: program.module()):
+            with self.assertRaises(model_cost.Counted):
+                compiler.compile_call(program, (images,), declared, "cuda", images.dtype, Path("none.so"), autotune)
+        return call.call_args.kwargs["inductor_configs"]
+
+    def chosen(self, module, images, autotune):
+        """The kernels that Inductor calls for products and convolutions, and the Triton kernels that it would also measure."""
+        called, measured, described_gpu = [], set(), model_cost.described_gpu
+
+        def choose(selector, name, choices, *more, **options):
+            called.append(name)
+            return choices[0].output_node()
+
+        def with_options():
+            yield from described_gpu()
+            yield config.patch(self.options(module, images, autotune))
+            yield mock.patch.object(select_algorithm.AlgorithmSelectorCache, "__call__", choose)
+            yield mock.patch.object(select_algorithm.TritonTemplate, "generate", lambda template, *more, **options: measured.add(template.name))
+
+        with torch.no_grad(), mock.patch.object(model_cost, "described_gpu", with_options):
+            model_cost.kernels(torch.export.export(module, (images,), strict=False), (images,))
+        return called, sorted(measured)
+
+    def test_convolutions_of_one_pixel_are_products_and_kernels_are_searched(self):
+        module = nn.Sequential(nn.Conv2d(64, 128, 1), nn.Conv2d(128, 64, 3)).bfloat16()
+        images = torch.randn(2, 64, 32, 32).bfloat16()
+        self.assertEqual(self.chosen(module, images, autotune=True), (["addmm", "convolution"], ["convolution2d", "mm"]))
+        self.assertEqual(self.chosen(module, images, autotune=False), (["addmm", "convolution"], []))
 
 
 class Cost(unittest.TestCase):
