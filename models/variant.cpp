@@ -100,7 +100,7 @@ Variant parse(const std::filesystem::path& folder, const std::string& file, cons
   variant.precision = root.choice<Precision>(
       "precision", {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}});
   variant.torch = root.text("torch");
-  for (const char* key : {"inductor", "inputs"}) (void)root.has(key);  // for people
+  for (const char* key : {"gpu", "compiler", "inductor", "inputs"}) (void)root.has(key);  // for people
   variant.gated = root.has("gate") && root.text("gate") != "ungated";
   read_methods(root.section("methods"), package, variant);
   root.close();

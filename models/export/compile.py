@@ -2,14 +2,17 @@
 
 AOTInductor makes machine code from model.ep.pt2, for a short list of row counts of each method. The result is a
 variant: a folder with one library for each method and row count, and variant.yaml. It changes nothing in the package.
+Libraries that an earlier command made in the same way are taken over.
 """
 
 import argparse
 import contextlib
+import hashlib
 import itertools
 import logging
 import math
 import os
+import re
 import shlex
 import shutil
 import statistics
@@ -274,9 +277,39 @@ def row_counts(package, described, arguments):
     return counts
 
 
-def compile_package(package, described, counts, arguments, folder):
-    """Writes the libraries of a variant to `folder`. Returns the section `methods` of variant.yaml."""
-    dtype, compiled = PRECISIONS[arguments.precision], {}
+def compiler_hash():
+    """A hash of these scripts and the version of PyTorch: with others, the code of a library may be another."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def earlier_variant(place, described):
+    """variant.yaml in this folder, if it says the same as `described`. Otherwise nothing: {}."""
+    try:
+        found = yaml.safe_load((place / "variant.yaml").read_text(encoding="utf-8"))
+        return found if {key: found[key] for key in described} == described else {}
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return {}
+
+
+def take_library(earlier, place, name, rows, library):
+    """Copies a library of the earlier variant. Returns whether it had one, and it is unchanged."""
+    try:
+        expected = earlier["methods"][name][rows]["sha256"]
+        shutil.copyfile(place / library.name, library)
+        return sha256(library) == expected
+    except (OSError, LookupError, TypeError):
+        return False
+
+
+def compile_package(package, described, counts, arguments, folder, earlier, place):
+    """Writes the libraries of a variant to `folder`. Those that the earlier variant in `place` has are copied.
+
+    Returns the section `methods` of variant.yaml, and whether all libraries are copies.
+    """
+    dtype, compiled, all_copied = PRECISIONS[arguments.precision], {}, True
     exported = programs.load(package / programs.NAME)
     if exported.keys() != described["methods"].keys():
         raise Refused(f"{package / programs.NAME}: has {', '.join(exported)}; a model of the task {described['task']} has {', '.join(described['methods'])}; export it again")
@@ -284,19 +317,29 @@ def compile_package(package, described, counts, arguments, folder):
         declared = described["methods"][name]
         kind = declared["row"]
         for rows in counts[name]:
-            inputs = example(declared, rows, described, dtype, arguments.device)
-            print(f"compiling {name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}, about a minute", flush=True)
-            with torch.no_grad():
-                start = time.monotonic()
-                library = folder / f"{name}_{rows}.so"
-                call = compile_call(program, inputs, declared, arguments.device, dtype, library, arguments.autotune)
-                seconds = time.monotonic() - start
-                if dtype == torch.float32:
-                    expected = outputs_of(with_weights(program, dtype, arguments.device)(*inputs))
-                    compare_outputs(f"{name} for {rows}", described, outputs_of(call(*inputs)), expected)
-                print(f"{name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}: {milliseconds(call, inputs):.1f} ms a call, compiled in {seconds:.0f} s")
+            what, library = f"{name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}", folder / f"{name}_{rows}.so"
+            if take_library(earlier, place, name, rows, library):
+                print(f"{what}: already compiled")
+            else:
+                all_copied = False
+                inputs = example(declared, rows, described, dtype, arguments.device)
+                print(f"compiling {what}, about a minute", flush=True)
+                with torch.no_grad():
+                    start = time.monotonic()
+                    call = compile_call(program, inputs, declared, arguments.device, dtype, library, arguments.autotune)
+                    seconds = time.monotonic() - start
+                    if dtype == torch.float32:
+                        expected = outputs_of(with_weights(program, dtype, arguments.device)(*inputs))
+                        compare_outputs(f"{name} for {rows}", described, outputs_of(call(*inputs)), expected)
+                    print(f"{what}: {milliseconds(call, inputs):.1f} ms a call, compiled in {seconds:.0f} s")
             compiled.setdefault(name, {})[rows] = {"file": library.name, "sha256": sha256(library)}
-    return compiled
+    return compiled, all_copied
+
+
+def name_of(machine):
+    """The folder of a variant with these keys in variant.yaml. One for another GPU or LibTorch has another name, so neither replaces the other."""
+    gpu = [re.sub("[^a-z0-9]+", "_", machine["gpu"].lower()).strip("_")] if "gpu" in machine else []
+    return "-".join([machine["device"], machine["instructions"], machine["precision"], *gpu, f"torch{machine['torch']}"])
 
 
 def place_of(package, fingerprint, name, out):
@@ -380,8 +423,22 @@ def compile_variant(arguments):
     instructions = check_machine(arguments.device, arguments.precision)
     os.environ["LIBRARY_PATH"] = linked_from(arguments.device)
     pictures = verify.pictures_of(arguments.images, arguments.limit) if arguments.images else []
-    variant = f"{arguments.device}-{instructions}-{arguments.precision}"
-    place = place_of(package, fingerprint, variant, arguments.out)
+    document = {
+        "schema": 1,
+        "package": described["name"],
+        "fingerprint": fingerprint,
+        "source": described["files"][programs.NAME],
+        "device": arguments.device,
+        "instructions": instructions,
+        **({"gpu": torch.cuda.get_device_name()} if arguments.device == "cuda" else {}),
+        "cpu_flags": cpu_flags(arguments.device),
+        "precision": arguments.precision,
+        "torch": torch.__version__.split("+")[0],
+        "compiler": compiler_hash(),
+        "inductor": inductor_options(arguments.device, arguments.autotune),
+    }
+    place = place_of(package, fingerprint, name_of(document), arguments.out)
+    earlier = earlier_variant(place, document)
     aside = place.with_name(place.name + ".part")  # a folder with one variant, so that a run can use it before it is in place
     folder = aside / place.name
     shutil.rmtree(aside, ignore_errors=True)
@@ -389,25 +446,16 @@ def compile_variant(arguments):
     new_parent = not place.parent.exists()
     folder.mkdir(parents=True)
     try:
-        document = {
-            "schema": 1,
-            "package": described["name"],
-            "fingerprint": fingerprint,
-            "source": described["files"][programs.NAME],
-            "device": arguments.device,
-            "instructions": instructions,
-            "cpu_flags": cpu_flags(arguments.device),
-            "precision": arguments.precision,
-            "torch": torch.__version__.split("+")[0],
-            "gate": "ungated",
-            "inductor": inductor_options(arguments.device, arguments.autotune),
-            "inputs": {name: {rows: shapes_of(described["methods"][name], rows, described) for rows in counted} for name, counted in counts.items() if counted},
-            "methods": compile_package(package, described, counts, arguments, folder),
-        }
+        compiled, all_copied = compile_package(package, described, counts, arguments, folder, earlier, place)
+        inputs = {name: {rows: shapes_of(described["methods"][name], rows, described) for rows in counted} for name, counted in counts.items() if counted}
+        # Each library was called in the comparison of the earlier variant.
+        document |= {"gate": earlier.get("gate", "ungated") if all_copied else "ungated", "inputs": inputs, "methods": compiled}
         write_yaml(folder / "variant.yaml", document)
-        document["gate"] = check_results(package, described["task"], counts, aside, pictures, arguments)
-        write_yaml(folder / "variant.yaml", document)
-        shutil.rmtree(place, ignore_errors=True)
+        if pictures or document["gate"] == "ungated":
+            document["gate"] = check_results(package, described["task"], counts, aside, pictures, arguments)
+            write_yaml(folder / "variant.yaml", document)
+        if place.exists():
+            place.rename(aside / "replaced")  # at once, unlike its removal, so that a killed command leaves no half of it
         folder.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -30,7 +30,7 @@ def exporter(name):
         return importlib.import_module(name)
 
 
-class Gate(Case):
+class InProcess(Case):
     """Compiles in this process, so that a test can break the compiled code."""
 
     def setUp(self):
@@ -42,10 +42,10 @@ class Gate(Case):
         self.before = program.tree(self.package)
 
     def compile(self, *arguments):
-        """Exit code, stdout and stderr of `millrace compile` with the gate."""
+        """Exit code, stdout and stderr of `millrace compile`."""
         import torch
 
-        words = ["compile.py", self.package, "--images", self.folder / "in", *arguments]
+        words = ["compile.py", self.package, *arguments]
         environment = {"MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve()), "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "cache"),
                        "LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
         out, err, code = io.StringIO(), io.StringIO(), program.OK
@@ -57,6 +57,11 @@ class Gate(Case):
                 code = end.code
         self.assertEqual(program.tree(self.package), self.before, "compiling changed the package")
         return code, out.getvalue(), err.getvalue()
+
+
+class Gate(InProcess):
+    def compile(self, *arguments):
+        return super().compile("--images", self.folder / "in", *arguments)
 
     def test_each_library_has_to_pass(self):
         """The code for two pictures is wrong, and that for one is right. One picture is given, so it has to be repeated."""

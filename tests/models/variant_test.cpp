@@ -84,7 +84,8 @@ TEST_CASE("all of a variant is read, and its smallest calls come first") {
   CHECK(variant.id() == "cpu-avx2-fp32 " + sha256_hex(files.yaml()).substr(0, 16));
   // How it was compiled is for people. Older variants do not say it.
   files.write_yaml(replaced(files.yaml(), "methods:\n",
-                            "inductor: {freezing: yes}\ninputs: {encode: {1: {images: [1, 3, 64, 64]}}}\nmethods:\n"));
+                            "gpu: NVIDIA H200\ncompiler: 0123\ninductor: {freezing: yes}\ninputs: {encode: {1: "
+                            "{images: [1, 3, 64, 64]}}}\nmethods:\n"));
   CHECK(read_variant(files.folder(), files.package).methods.size() == 2);
   files.write_yaml(replaced(files.yaml(), "gate: ungated", "gate: 'passed: 30 masks'"));
   CHECK(read_variant(files.folder(), files.package).gated);
