@@ -58,8 +58,8 @@ def totals(text):
 def dram(results, inputs):
     wanted = [(package, method, rows) for package, method, rows in calls(inputs)
               if not results.has(what="dram", package=package.stem, method=method, batch=rows, options="compiled, plain")]
-    if not wanted or Session.rehearsal:
-        print("  dram needs a GPU, ncu and the variants of the part compile" if Session.rehearsal else "  nothing to measure; the part compile makes variants")
+    if not wanted or not Session.gpu:
+        print("  nothing to measure; the part compile makes variants" if Session.gpu else "  dram needs a GPU, ncu and the variants of the part compile")
         return
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     done, _ = run(ncu, "--profile-from-start", "off", "--clock-control", "none", "--nvtx", "--print-nvtx-rename", "kernel", "--metrics", ",".join(METRICS), "--csv",

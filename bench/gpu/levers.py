@@ -31,7 +31,7 @@ def rows_of(method):
 
 
 def precision_of(package):
-    return "fp32" if Session.rehearsal else "fp16" if described(package, "task: detect") else "bf16"
+    return ("fp16" if described(package, "task: detect") else "bf16") if Session.gpu else "fp32"
 
 
 def type_of(precision):
@@ -59,7 +59,7 @@ def library_call(file):
     import torch
 
     # For one thread: with the code for several, CUDA refuses to capture a call.
-    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1) if Session.rehearsal else torch._C._aoti.AOTIModelContainerRunnerCuda(str(file), 1, "cuda", "", True)
+    runner = torch._C._aoti.AOTIModelContainerRunnerCuda(str(file), 1, "cuda", "", True) if Session.gpu else torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1)
     # Compiled code takes the strides of a dense tensor for granted.
     return lambda *inputs: runner.run([value.contiguous() for value in inputs])
 
@@ -90,14 +90,14 @@ def timed(call, inputs, repeats):
     for _ in range(3):
         call(*inputs)
     for _ in range(repeats):
-        if not Session.rehearsal:
+        if Session.gpu:
             torch.cuda.synchronize()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
         at = time.perf_counter()
         call(*inputs)
         host.append(1e3 * (time.perf_counter() - at))
-        if not Session.rehearsal:
+        if Session.gpu:
             end.record()
             torch.cuda.synchronize()
             times.append(begin.elapsed_time(end))
@@ -110,11 +110,11 @@ def kernels(call, inputs, shown=25):
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU if Session.rehearsal else ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA if Session.gpu else ProfilerActivity.CPU]) as seen:
         call(*inputs)
-        if not Session.rehearsal:
+        if Session.gpu:
             torch.cuda.synchronize()
-    time_of = "self_cpu_time_total" if Session.rehearsal else "self_device_time_total"
+    time_of = "self_device_time_total" if Session.gpu else "self_cpu_time_total"
     rows = sorted(((event.key, event.count, getattr(event, time_of)) for event in seen.key_averages() if getattr(event, time_of) > 0), key=lambda row: -row[2])
     return {"launches": sum(row[1] for row in rows), "kernels_ms": sum(row[2] for row in rows) / 1e3, "kernels": [[name[:140], count, round(us, 1)] for name, count, us in rows[:shown]]}
 
@@ -191,8 +191,8 @@ WAYS = ["torchscript, channels last", *(f"compiled, {tuning}" for tuning in TUNI
 
 
 def levers(results, inputs):
-    # Graphs come last, since a failed capture can leave CUDA in a bad state. A rehearsal has none.
-    over([*WAYS, *Session.few([f"{way}, graph" for way in WAYS[:-1]], [])], "lever", lever, results, inputs)
+    # Graphs come last, since a failed capture can leave CUDA in a bad state. A CPU has none.
+    over([*WAYS, *([f"{way}, graph" for way in WAYS[:-1]] if Session.gpu else [])], "lever", lever, results, inputs)
 
 
 def profile(results, inputs):

@@ -45,14 +45,14 @@ BOXES = 64  # in a call of a decoder
 
 
 def time_ms(call, repeats=30):
-    """Median and 9th decile of a call's milliseconds, by CUDA events. In rehearsals: median and maximum, by a clock."""
+    """Median and 9th decile of a call's milliseconds, by CUDA events. On a CPU: median and maximum, by a clock."""
     import torch
 
     repeats = Session.few(repeats, 2)
     for _ in range(Session.few(5, 1)):
         call()
     times = []
-    if Session.rehearsal:
+    if not Session.gpu:
         for _ in range(repeats):
             begun = time.perf_counter()
             call()
@@ -133,5 +133,5 @@ def models(results, inputs):
         for precision, batch, method in itertools.product(Session.few(TYPES, ["bf16"]), Session.few((1, 4, 16, 64), (2,)), methods):
             results.measure(functools.partial(model, results.document["records"], package, precision, batch, method),
                             what="model", package=package.stem, precision=precision, batch=batch, method=method)
-            if not Session.rehearsal:
+            if Session.gpu:
                 torch.cuda.empty_cache()  # a large batch may have filled the memory

@@ -21,15 +21,18 @@ class OutOfTime(Exception):
 
 
 class Session:
-    """The device and the deadline: a GPU, or a CPU with few repeats for rehearsals."""
+    """The device and the deadline: a GPU, or with few repeats a device for rehearsals."""
 
-    device, two_devices, torch_device, rehearsal = "cuda", "cuda:0,0", "cuda", False
+    device, two_devices, torch_device, gpu = "cuda", "cuda:0,0", "cuda", True
+    rehearsal = None  # "cpu" or "cuda"
     short = False  # leaves out what costs the most time
     deadline = float("inf")  # of the part, by time.monotonic()
 
     @classmethod
-    def rehearse(cls):
-        cls.device, cls.two_devices, cls.torch_device, cls.rehearsal = "fake:1", "fake:2", "cpu", True
+    def rehearse(cls, where):
+        cls.rehearsal = where
+        if where == "cpu":
+            cls.device, cls.two_devices, cls.torch_device, cls.gpu = "fake:1", "fake:2", "cpu", False
 
     @classmethod
     def few(cls, many, few):
@@ -87,8 +90,8 @@ def machine():
 
     host = {"torch": torch.__version__, **processor(), "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "commit": commit()}
-    if Session.rehearsal:
+    if not Session.gpu:
         return {"gpu": "none: a rehearsal", **host}
     gpu = torch.cuda.get_device_properties(0)
     driver, _ = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return {"gpu": gpu.name, "multiprocessors": gpu.multi_processor_count, "memory_bytes": gpu.total_memory, "driver": driver.stdout.strip(), **host}
+    return {"gpu": f"none: a rehearsal on {gpu.name}" if Session.rehearsal else gpu.name, "multiprocessors": gpu.multi_processor_count, "memory_bytes": gpu.total_memory, "driver": driver.stdout.strip(), **host}

@@ -198,7 +198,12 @@ class PeersInTime(unittest.TestCase):
             self.assertEqual(self.results.document["records"], [])
 
 
-class Rehearsal(unittest.TestCase):
+class SuiteCase(unittest.TestCase):
+    """A bundle, its inputs, and calls of the suite."""
+
+    where = "cpu"  # that it rehearses on
+    environment = {}
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -214,6 +219,10 @@ class Rehearsal(unittest.TestCase):
         for script in ("peers.py", "traces.py", "imaging.py", "nvjpeg.py"):
             shutil.copy(SOURCE / "bench/gpu" / script, self.bundle)
 
+    def exporters(self):
+        """Adds what `millrace compile` needs."""
+        shutil.copytree(SOURCE / "models/export", self.bundle / "share/millrace/export", ignore=lambda _, names: [name for name in names if not name.endswith(".py")])
+
     def plant(self, *calls):
         (self.bundle / "bin/millrace.failing").write_text(" ".join(map(str, calls)))
 
@@ -227,14 +236,16 @@ class Rehearsal(unittest.TestCase):
         (self.inputs / "mobile_sam.pkg").symlink_to(PACKAGES / "sam_small.pkg")  # a small segmenter under its name
 
     def suite(self, code, *words):
-        done = subprocess.run([sys.executable, SOURCE / "bench/gpu/suite.py", *words, "--rehearse", "--inputs", self.inputs], cwd=self.folder,
-                              env={**os.environ, "MILLRACE_BUNDLE": str(self.bundle)}, capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, SOURCE / "bench/gpu/suite.py", "--minutes", "60", *words, "--rehearse", self.where, "--inputs", self.inputs], cwd=self.folder,
+                              env={**os.environ, "MILLRACE_BUNDLE": str(self.bundle), **self.environment}, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def records(self):
         return json.loads(self.results.read_text())["records"]
 
+
+class Rehearsal(SuiteCase):
     def test_without_pictures_it_says_which_folder_it_needs(self):
         self.assertIn("gpu-bundle.inputs", self.suite(2, "models", "e2e", "--out", self.results))
         self.assertFalse(self.results.exists())
@@ -279,9 +290,7 @@ class Rehearsal(unittest.TestCase):
     def test_models_are_compiled_compared_and_timed_in_each_way(self):
         self.draw()
         (self.inputs / "yolov8n.pkg").unlink()  # compiling it takes half a minute more
-        for script in (SOURCE / "models/export").glob("*.py"):
-            (self.bundle / "share/millrace/export").mkdir(exist_ok=True)
-            shutil.copy(script, self.bundle / "share/millrace/export")
+        self.exporters()
         self.suite(0, "compile", "levers", "profile", "dram", "--out", self.results)
         records = self.records()
         ways = ["torchscript, channels last", "compiled, plain", "torchscript"]
@@ -321,7 +330,7 @@ class Rehearsal(unittest.TestCase):
         (same,) = (record for record in records if record["what"] == "same bytes")
         self.assertEqual((same["pictures"], len(same["ways"]), same["different"]), (20, 4, []))
         for record in records:
-            self.assertEqual(record["commit"], "0123456789-dirty")
+            self.assertEqual((record["commit"], record["rehearsal"]), ("0123456789-dirty", "cpu"))
             if record["what"] == "peer":
                 self.assertTrue(record["settings"]["dtype"])
                 if record["tool"] != "millrace":
