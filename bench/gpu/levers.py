@@ -27,7 +27,7 @@ ROWS = {"forward": (16, 4, 1), "encode": (16, 4, 1), "decode": (160, 64, 16)}  #
 
 
 def rows_of(method):
-    return Session.few(ROWS[method][:1] if Session.short else ROWS[method], (2,) if method == "decode" else (1,))
+    return Session.few(ROWS[method][:1] if Session.short else ROWS[method], (2, 1) if method == "decode" else (1,))
 
 
 def precision_of(package):
@@ -155,7 +155,7 @@ def lever(inputs_folder, package, method, way, rows):
         call = graph_of(plain, inputs) if graph else plain
         found = first(call(*inputs)).float()
         rms = ((found - expected).square().mean().sqrt() / expected.std()).item()
-        return {"rms": rms, **timed(call, inputs, Session.few(20, 2))}
+        return {"rows": rows, "rms": rms, **timed(call, inputs, Session.few(20, 2))}
 
 
 def profiled(inputs_folder, package, method, way, rows):
@@ -166,7 +166,7 @@ def profiled(inputs_folder, package, method, way, rows):
         call = call_of(inputs_folder, package, way, method, rows)
         for _ in range(3):
             call(*inputs)
-        return kernels(call, inputs)
+        return {"rows": rows, **kernels(call, inputs)}
 
 
 def over(ways, what, measurement, results, inputs):
@@ -182,8 +182,8 @@ def over(ways, what, measurement, results, inputs):
             for method, rows in ((method, rows) for method in methods_of(package) for rows in rows_of(method)):
                 if way.startswith("compiled") and not (variant and (variant / f"{method}_{rows}.so").is_file()):
                     continue
-                results.measure(functools.partial(measurement, inputs, package, method, way, rows), what=what, package=package.stem, method=method, options=way, rows=rows)
-                if not Session.rehearsal:
+                results.measure(functools.partial(measurement, inputs, package, method, way, rows), what=what, package=package.stem, method=method, options=way, batch=rows)
+                if Session.gpu:
                     torch.cuda.empty_cache()
 
 
