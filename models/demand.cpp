@@ -1,7 +1,6 @@
 #include "models/demand.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/trace_recorder.hpp"
@@ -15,9 +14,6 @@ namespace {
 // Of the device, before a timed call. The first call of a method can take seconds; launches of later ones take less
 // than half of this.
 constexpr double max_idle_s = 0.1;
-
-// The clock of the pipeline.
-std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -36,14 +32,15 @@ class CountedEngine final : public WrappedEngine {
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
-    const auto begun_ns = recorder_ == nullptr ? 0 : now_ns();
+    // The clock of the pipeline.
+    const auto begun_ns = recorder_ == nullptr ? 0 : ModelCache::steady_clock_ns();
     // A call that throws does not count.
     auto outputs = engine_->call(method, inputs, device);
     const int rows = computed_rows(rows_of_call(package_, method, inputs), row_counts(method));
     const auto call = demand_->count(package_, package_.method(method), rows);
     if (recorder_ != nullptr && call) {
-      recorder_->add(
-          {TraceEvent::Kind::call, static_cast<std::uint32_t>(rows), call->part, call->alone_ns, begun_ns, now_ns()});
+      recorder_->add({TraceEvent::Kind::call, static_cast<std::uint32_t>(rows), call->part, call->alone_ns, begun_ns,
+                      ModelCache::steady_clock_ns()});
     }
     return outputs;
   }
@@ -94,7 +91,7 @@ std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& p
 }
 
 void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
-                   Demand& demand) {
+                   Demand& demand, const ModelCache::Clock& now_ns) {
   Stream* stream = device.stream();
   if (stream == nullptr) return;
   for (const Method& method : package.methods) {

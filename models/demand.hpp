@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/cache.hpp"
 #include "models/engine.hpp"
 
 namespace millrace {
@@ -62,7 +63,8 @@ std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& p
 /// A time is the median of `repeats` calls after a warm-up call, by the clock of the device's stream. Times of launches
 /// come from the clock of the host. The device idles while the host launches, so that its time has no gaps.
 /// Nothing else may run on the device. Records nothing if the device has no stream or no clock.
+/// `now_ns` is the clock of the host.
 void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
-                   Demand& demand);
+                   Demand& demand, const ModelCache::Clock& now_ns = ModelCache::steady_clock_ns);
 
 }  // namespace millrace
