@@ -18,13 +18,13 @@ architectures="${MILLRACE_CUDA_ARCHITECTURES:-75-real;80-real;86-real;89-real;90
 max_bytes=$((48 * 1024 * 1024))
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 
-programs=(apps/millrace gpu/cuda_test)
+programs=(apps/millrace gpu/cuda_test bench/bench_look)
 plugins=(libmillrace_torch.so libmillrace_torch_graph.so libmillrace_overlay.so libmillrace_nifti.so)
 build="${MILLRACE_BUNDLE_BUILD:-build/gpu}"
 if [[ -z "${MILLRACE_BUNDLE_BUILD:-}" ]]; then
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" > "$build.log" 2>&1 \
     || { cat "$build.log" >&2; exit 1; }
-  cmake --build "$build" --parallel "${JOBS:-2}" --target millrace millrace_nifti cuda_test
+  cmake --build "$build" --parallel "${JOBS:-2}" --target millrace millrace_nifti cuda_test bench_look
 fi
 python="$(tools/setup.sh where)/python/bin/python"
 
@@ -81,4 +81,4 @@ fi
 tar -C "$(dirname "$out")" -c "$(basename "$out")" "$(basename "$inputs")" | xz -T0 --x86 --lzma2=preset=9e > "$out.tar.xz"
 bytes=$(stat -c %s "$out.tar.xz")
 ((bytes <= max_bytes)) || fail "$out.tar.xz has $bytes bytes, more than the maximum of $max_bytes"
-echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; on the other machine: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs")"
+echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; on the other machine: $(basename "$out")/run.sh suite look correct models e2e peers decode --inputs $(basename "$inputs")"

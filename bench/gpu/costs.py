@@ -1,5 +1,7 @@
 """What the models of the suite cost for a picture, or for a box of a decoder. bench/model_cost.py counted calls of 16 pictures and of 160 boxes."""
 
+BYTES_PER_S = 4.8e12  # of an H200's memory
+
 # A multiply with its add counts as two. models/demo/README.md has those of the built-in models.
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 1.5, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
          ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}

@@ -24,13 +24,14 @@ def decode(results, inputs):
     results.measure(functools.partial(hardware_decoder, inputs), what="hardware decoder")
 
 
-def jpegs(workers, inputs):
+def jpegs(workers, inputs, each=600, repeats=3):
+    """Decodes `each` pictures per worker, `repeats` times."""
     rates = []
     with scratch() as folder:
         folder = Path(folder)
         (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
-        write_manifest(folder / "m.jsonl", inputs / "pictures", Session.few(600, 4) * workers, 0)
-        for repeat in range(3):
+        write_manifest(folder / "m.jsonl", inputs / "pictures", Session.few(each, 4) * workers, 0)
+        for repeat in range(repeats):
             done, report, _ = millrace(folder / f"out{repeat}", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set",
                                        f"threads.workers={workers}", timeout=60)
             if done.returncode != 0:
@@ -39,9 +40,9 @@ def jpegs(workers, inputs):
     return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "cores": len(os.sched_getaffinity(0))}
 
 
-def hardware_decoder(inputs):
-    done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Session.torch_device, timeout=60,
-                  env={"CUDA_VISIBLE_DEVICES": ""} if Session.rehearsal else None)
+def hardware_decoder(inputs, *more):
+    done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Session.torch_device, *more, timeout=60,
+                  env=None if Session.gpu else {"CUDA_VISIBLE_DEVICES": ""})
     try:
         return json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -161,26 +161,30 @@ def differences(files, outputs):
     return {"mean_difference": total / count, "max_difference": largest, "reference": imaging.name}
 
 
-def measure(decoder, folder, size, seconds):
-    files = sorted(folder.rglob("*.jpg"))[:size]
+def measure(decoder, folder, sizes, seconds):
+    """Decodes batches of each of `sizes`. The comparison, and the rate with its spread, are of the largest."""
+    files = sorted(folder.rglob("*.jpg"))[: max(sizes)]
     decoder.prepare()
     jpegs = {file: file.read_bytes() for file in files}
     files = [file for file in files if decoder.supports(jpegs[file])]
     if not files:
         raise StepFailed(f"nvjpegDecodeBatchedSupported: none of {len(jpegs)} pictures")
-    own = list(itertools.islice(itertools.cycle(files), size))
-    decode, outputs = decoder.batch([jpegs[file] for file in own])
-    decode()
-    decoder.wait()
-    rates = []
-    for _ in range(3):
-        begun, pictures = time.monotonic(), 0
-        while pictures == 0 or time.monotonic() - begun < seconds:
-            decode()
-            decoder.wait()
-            pictures += size
-        rates.append(pictures / (time.monotonic() - begun))
-    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "batch_size": size, "pictures": len(files),
+    by_size = {}
+    for size in sorted(sizes):
+        own = list(itertools.islice(itertools.cycle(files), size))
+        decode, outputs = decoder.batch([jpegs[file] for file in own])
+        decode()
+        decoder.wait()
+        rates = []
+        for _ in range(3):
+            begun, pictures = time.monotonic(), 0
+            while pictures == 0 or time.monotonic() - begun < seconds:
+                decode()
+                decoder.wait()
+                pictures += size
+            rates.append(pictures / (time.monotonic() - begun))
+        by_size[size] = [statistics.median(rates), min(rates), max(rates)]
+    return {"pictures_per_s": by_size[size][0], "spread": by_size[size][1:], "batch_size": size, "by_batch_size": by_size, "pictures": len(files),
             "unsupported": len(jpegs) - len(files), **differences(files, outputs[: len(files)])}
 
 
@@ -189,8 +193,8 @@ def main():
     parser.add_argument("pictures", type=Path)
     parser.add_argument("--library", help="path of nvJPEG (default: search Python packages and the toolkit)")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=2, help="of each of three measurements")
+    parser.add_argument("--batch", type=int, nargs="+", default=[64], metavar="PICTURES", help="sizes of batches (default 64)")
+    parser.add_argument("--seconds", type=float, default=2, help="of each of three measurements of a size")
     arguments = parser.parse_args()
     found, decoder = {}, None
     try:

@@ -1,6 +1,7 @@
 """Measures Millrace on a machine with a GPU: run.sh suite PART... [--inputs FOLDER] [--out RESULTS.json]
 
 Parts:
+- `look`: what the machine can do: threads of a core, JPEGs by cores, copies, launches, our kernels, the GPU's JPEG decoder
 - `correct`: kernels against the host, sanitizers, results of the GPU against the CPU, default precision against fp32
 - `compile`, `autotune`: compiles the packages of FOLDER, without and with a search for the fastest kernels,
   and packs the result next to RESULTS.json
@@ -40,6 +41,7 @@ from decode import decode
 from dram import dram
 from e2e import e2e
 from levers import levers, profile
+from look import look
 from model_times import models
 from session import BUNDLE, OutOfTime, Session
 from program import pictures_of
@@ -52,7 +54,7 @@ from windows import windows
 PARTS = {
     "correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"),
     "levers": levers, "profile": profile, "dram": dram, "models": models, "e2e": e2e, "peers": peers, "decode": decode,
-    "windows": windows,
+    "windows": windows, "look": look,
 }  # fmt: skip
 
 

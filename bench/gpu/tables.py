@@ -11,12 +11,10 @@ import statistics
 from pathlib import Path
 
 import matplotlib
-from costs import COMPILED_MS, MEGABYTES
+from costs import BYTES_PER_S, COMPILED_MS, MEGABYTES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
-
-BYTES_PER_S = 4.8e12  # of an H200's memory
 
 
 def roof_s(engine, package, method):
@@ -142,6 +140,15 @@ def hardware(r):
             f"off from {r['reference']} by {r['mean_difference']:.2f} of 255 in the mean and {r['max_difference']} at most\n")
 
 
+def look(records):
+    rows = []
+    for r in of(records, "look"):
+        shown = [f"{r['value']:.4g} ({r['spread'][0]:.4g} to {r['spread'][1]:.4g})" if "spread" in r else f"{r['value']:.4g}", r["unit"]] if "value" in r else [
+            f"absent, {r['absent']}" if "absent" in r else "failed", ""]
+        rows.append([r["method"], r.get("options", ""), *shown, f"{r['limit']:.3g}: {r['limit_of']}" if "limit" in r else ""])
+    return table(["what", "", "median (spread)", "unit", "floor of a time, roof of a rate"], rows)
+
+
 def plot(records, file):
     figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120)
     boxes = range(1, 51)
@@ -171,7 +178,7 @@ def main():
     machine, records = document["machine"], document["records"]
     commits = sorted({r["commit"][:7] + ("-dirty" if r["commit"].endswith("-dirty") else "") for r in records})
     print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {', '.join(commits)}; {arguments.results.name}\n")
-    for part in (correct, models, levers, dram, e2e, peers, decode):
+    for part in (look, correct, models, levers, dram, e2e, peers, decode):
         print(part(records))
     plot(records, arguments.images / "gpu-e2e.png")
 

@@ -30,7 +30,7 @@ class Bundle(unittest.TestCase):
         libraries = {file.name.split(".so")[0] for file in (bundle / "lib").iterdir()}
         self.assertLessEqual({"libtbb", "libopencv_core", "libboost_program_options", "libjpeg"}, libraries)
         self.assertFalse({name for name in libraries if name.startswith(("libtorch", "libc10", "libcud", "libc", "libstdc++")) and not name.startswith("libcrypto")})
-        programs = [bundle / "bin" / program for program in ("millrace", "cuda_test")]
+        programs = [bundle / "bin" / program for program in ("millrace", "cuda_test", "bench_look")]
         programs += [bundle / "lib/millrace" / plugin for plugin in ("libmillrace_torch.so", "libmillrace_torch_graph.so", "libmillrace_overlay.so")]
         for program in programs:  # no path of the build is left
             self.assertNotIn("runpath", self.run_it("readelf", "-d", program).lower())
@@ -42,8 +42,9 @@ class Bundle(unittest.TestCase):
         self.run_it(sys.executable, SOURCE / "models/demo/scenes.py", self.folder / "drawn", "--scenes", "1")
         for picture in (self.folder / "drawn").rglob("*.jpg"):
             shutil.copy(picture, pictures / f"{picture.parent.name}-{picture.name}")
-        said = self.run_it(bundle / "run.sh", "suite", "correct", "decode", "--rehearse", "--inputs", pictures.parent, "--out", "results.json", CUDA_VISIBLE_DEVICES="")
+        said = self.run_it(bundle / "run.sh", "suite", "look", "correct", "decode", "--rehearse", "--inputs", pictures.parent, "--out", "results.json", CUDA_VISIBLE_DEVICES="")
         self.assertIn(" 0 failed", said)
+        self.assertIn("method=bench_look  absent=", said)
 
         (bundle / "torch").write_text("1.0.0\n")
         self.assertIn("this bundle is built for 1.0.0", self.run_it(bundle / "run.sh", "millrace", "doctor", code=1))

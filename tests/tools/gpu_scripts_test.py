@@ -26,9 +26,11 @@ sys.path.insert(0, str(GPU))
 import blocks  # noqa: E402
 import dram  # noqa: E402
 import e2e  # noqa: E402
+import look  # noqa: E402
 import numpy as np  # noqa: E402
 import packed  # noqa: E402
 import peers  # noqa: E402
+import processor  # noqa: E402
 import records  # noqa: E402
 import tables  # noqa: E402
 import torch  # noqa: E402
@@ -352,6 +354,68 @@ class Dram(unittest.TestCase):
             dram.totals("==ERROR== no permission")
 
 
+class Look(unittest.TestCase):
+    """Figures of the part `look`, from a program in the place of bench_look."""
+
+    FIGURES = [{"method": "copies to the GPU", "options": "2 streams", "unit": "GB/s", "value": 50, "spread": [49, 51]},
+               {"method": "kernels", "options": "letterbox to 640", "unit": "us a picture", "value": 12, "spread": [11, 13], "bytes": 9600000}]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "bin").mkdir()
+        self.script("nvidia-smi", "echo 5, 16")
+        for patch in (mock.patch.object(look, "BUNDLE", self.folder), mock.patch.dict(os.environ, {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"})):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.records = []
+
+    def script(self, name, text):
+        (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.folder / "bin" / name).chmod(0o755)
+
+    def program(self, figures, code=0):
+        lines = "\n".join(map(json.dumps, figures))
+        self.script("bench_look", f"cat <<'END'\n{lines}\nEND\necho a reason >&2\nexit {code}")
+        return look.of_program(lambda measurement, **key: self.records.append(key | measurement()))
+
+    def test_figures_get_the_roof_of_the_link_and_the_floor_of_their_bytes(self):
+        self.assertEqual(self.program(self.FIGURES)["unit"], "s")
+        copies, kernel = self.records
+        self.assertEqual(copies | {"limit": 63.008, "limit_of": "PCIe 5.0 x16"}, copies)
+        self.assertEqual((kernel["method"], kernel["options"], kernel["limit_of"]), ("kernels", "letterbox to 640", "its bytes at 4.8 TB/s"))
+        self.assertAlmostEqual(kernel["limit"], 2)
+        shown = tables.look([{"what": "look", **record} for record in self.records])
+        self.assertIn("| copies to the GPU | 2 streams | 50 (49 to 51) | GB/s | 63: PCIe 5.0 x16 |", shown)
+
+    def test_without_a_link_copies_have_no_roof(self):
+        for said in ("echo N/A, 16", "exit 1", "echo 9, 16"):
+            self.script("nvidia-smi", said)
+            self.records.clear()
+            self.program(self.FIGURES)
+            self.assertNotIn("limit", self.records[0])
+
+    def test_a_program_without_a_gpu_says_why_and_one_that_fails_is_a_failure(self):
+        self.assertEqual(self.program([{"absent": "no CUDA-capable device is detected"}]), {"absent": "no CUDA-capable device is detected"})
+        self.assertEqual(self.records, [])
+        self.assertIn("| bench_look |  | absent, no driver |", tables.look([{"what": "look", "method": "bench_look", "absent": "no driver"}]))
+        for figures, code in ((self.FIGURES, 1), ([], 0)):
+            with self.assertRaisesRegex(Failed, f"exit code {code}: a reason"):
+                self.program(figures, code)
+        self.assertEqual(self.records, [])
+
+    def test_threads_that_share_a_core_are_counted(self):
+        for shared, expected in (("0,2 1,3 0,2 1,3", (4, 2, 2.0)), ("0 1 2 3", (4, 4, 1.0)), ("0-1 0-1 2,7 3", (4, 3, 4 / 3))):
+            for thread, siblings in enumerate(shared.split()):
+                file = self.folder / f"cpu{thread}/topology/thread_siblings_list"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(siblings + "\n")
+            with mock.patch.object(os, "sched_getaffinity", return_value={0, 1, 2, 3}):
+                found = processor.threads_per_core(self.folder)
+            self.assertEqual((found["threads"], found["cores"], found["threads_per_core"]), expected)
+
+
 class Numbers(unittest.TestCase):
     def test_shared_memory_limits_the_number_of_workers(self):
         self.assertEqual(peers.in_memory(8, 1 << 20, 1 << 30), (8, 2))
@@ -443,8 +507,8 @@ class InTurns(unittest.TestCase):
 class HardwareDecoder(WithPictures):
     library = os.environ.get("MILLRACE_FAKE_NVJPEG")  # of tests/gpu/fake_nvjpeg.cpp
 
-    def measure(self, fails="", library=None, env=None, engines="2x4"):
-        done = subprocess.run([sys.executable, "-B", GPU / "nvjpeg.py", self.folder / "pictures", "--device", "cpu", "--seconds", "0", "--batch", "5",
+    def measure(self, fails="", library=None, env=None, engines="2x4", sizes=(5,)):
+        done = subprocess.run([sys.executable, "-B", GPU / "nvjpeg.py", self.folder / "pictures", "--device", "cpu", "--seconds", "0", "--batch", *map(str, sizes),
                                "--library", library or self.library], env={**(env or os.environ), "FAKE_NVJPEG": fails, "FAKE_NVJPEG_ENGINES": engines, "FAKE_NVJPEG_PIXELS": "pattern"}, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return last_json(done)
@@ -473,6 +537,12 @@ class HardwareDecoder(WithPictures):
         self.assertIn("| 2 | failed |", shown)
         self.assertRegex(shown, r"JPEG decoder: 2 engines of 4 cores, \d+ JPEGs/s, off from cv2 [\d.]+ by [\d.]+ of 255 in the mean and \d+ at most")
         self.assertIn("absent, nvjpegCreateEx: ARCH_MISMATCH", tables.hardware(self.measure("nvjpegCreateEx")))
+
+    def test_batches_of_several_sizes_are_timed_and_the_largest_is_compared(self):
+        found = self.measure(sizes=(5, 2))
+        self.assertEqual((list(found["by_batch_size"]), found["batch_size"], found["pictures"]), (["2", "5"], 5, 2))
+        self.assertEqual([found["pictures_per_s"], *found["spread"]], found["by_batch_size"]["5"])
+        self.assertGreater(min(found["by_batch_size"]["2"]), 0)
 
     def test_a_step_that_fails_is_named_with_its_status(self):
         self.assertEqual(self.measure("nvjpegCreateEx"), {"absent": "nvjpegCreateEx: ARCH_MISMATCH"})

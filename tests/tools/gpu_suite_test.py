@@ -214,6 +214,8 @@ class SuiteCase(unittest.TestCase):
         (self.bundle / "share/millrace/models").symlink_to(SOURCE / "models/builtin")
         (self.bundle / "bin/millrace").write_text(STAND_IN)
         (self.bundle / "bin/millrace").chmod(0o755)
+        (self.bundle / "bin/bench_look").write_text("""#!/bin/sh\necho '{"absent": "no GPU"}'\n""")
+        (self.bundle / "bin/bench_look").chmod(0o755)
         self.plant()
         (self.bundle / "commit").write_text("0123456789\nwith changes\n")
         for script in ("peers.py", "traces.py", "imaging.py", "nvjpeg.py"):
@@ -252,7 +254,7 @@ class Rehearsal(SuiteCase):
 
     def test_every_part_runs_and_failed_or_missing_records_are_measured_again(self):
         self.draw()
-        everything = ("correct", "models", "e2e", "peers", "decode", "--out", self.results)
+        everything = ("correct", "models", "e2e", "peers", "decode", "look", "--out", self.results)
         self.plant(3, 14, 20)  # calls of precision, of the first e2e, which has two records, and of decode
         output = self.suite(1, *everything)
         first = self.records()
@@ -318,6 +320,11 @@ class Rehearsal(SuiteCase):
     def check(self, records):
         count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
         self.assertGreaterEqual(count.pop("decode"), 1)
+        self.assertGreaterEqual(count.pop("look"), 4)
+        shown = {record["method"]: record for record in records if record["what"] == "look"}
+        self.assertEqual((shown["bench_look"]["absent"], shown["threads of a core"]["unit"]), ("no GPU", "threads"))
+        self.assertIn("absent", shown["JPEG decoders of the GPU"])
+        self.assertGreater(shown["JPEGs by the host"]["value"], 0)
         self.assertEqual(count, {"parity": 1, "precision": 1, "two devices": 1, "same bytes": 1, "roof": 5, "model": 8, "e2e": 5, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
         (parity,) = (record for record in records if record["what"] == "parity")
         self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["largest_box_difference"]), (0, 1.0, 0))
@@ -365,7 +372,7 @@ class Rehearsal(SuiteCase):
     def check_tables(self):
         tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", self.results, "--images", self.folder], capture_output=True, text=True, check=False)
         self.assertEqual(tables.returncode, 0, tables.stderr)
-        for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "JPEG decoder: absent, ", "memcheck: not run",
+        for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "| bench_look |  | absent, no GPU |", "JPEG decoder: absent, ", "memcheck: not run",
                      "masks for the same boxes: passed", "two devices on one GPU against one, in fp32: passed", "and after an interruption: passed"):
             self.assertIn(part, tables.stdout)
         self.assertEqual((self.folder / "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")
