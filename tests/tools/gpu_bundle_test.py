@@ -50,6 +50,24 @@ class Bundle(unittest.TestCase):
         self.assertIn("this bundle is built for 1.0.0", self.run_it(bundle / "run.sh", "millrace", "doctor", code=1))
         self.assertIn("has no PyTorch", self.run_it(bundle / "run.sh", "millrace", "doctor", code=1, PYTHON="false"))
 
+    def test_a_file_that_is_too_large_is_refused(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        build = self.folder / "build"
+        (build / "lib/millrace").mkdir(parents=True)
+        for part in ("apps", "gpu", "bench"):
+            (build / part).symlink_to(BUILD / part)
+        for plugin in (BUILD / "lib/millrace").glob("*.so"):
+            (build / "lib/millrace" / plugin.name).symlink_to(plugin)
+        large = build / "lib/millrace/libmillrace_nifti.so"
+        large.unlink()
+        with open(self.folder / "zeros", "wb") as zeros:
+            zeros.truncate(48 << 20)
+        self.run_it("objcopy", "--add-section", f".planted={self.folder / 'zeros'}", BUILD / "lib/millrace/libmillrace_nifti.so", large)
+        said = self.run_it(SOURCE / "tools/gpu_bundle.sh", self.folder / "bundle", code=1, MILLRACE_BUNDLE_BUILD=str(build))
+        self.assertRegex(said, r"bundle has \d+ bytes, more than the maximum of 50331648")
+
 
 if __name__ == "__main__":
     if not (BUILD / "gpu/cuda_test").is_file():
