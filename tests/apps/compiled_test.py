@@ -21,6 +21,7 @@ import resume_test
 import small_embedder
 import torch
 import yaml
+from embeddings_test import side_rows
 from program import Case, millrace
 
 EXPORT = program.ROOT / "models" / "export"
@@ -324,6 +325,63 @@ class Wide(torch.nn.Module):
         return self.embed(images)
 
 
+def embedder(folder, name, model):
+    """Writes the package NAME.pkg of an embedder with a program for `millrace compile`. Returns its path."""
+    sys.path.insert(0, str(EXPORT))
+    import package
+
+    description = yaml.safe_load(small_embedder.YAML.format(name=name, model="", matrix=""))
+    matrix = numpy.zeros((4, 24), "<f4").tobytes()
+    with contextlib.redirect_stdout(io.StringIO()):
+        package.write_package(folder / f"{name}.pkg", {key: description[key] for key in description if key not in ("schema", "files")}, torch.jit.script(model),
+                              files={"classes.f32": matrix}, source=(model, {"embed": (torch.rand(2, 3, 32, 32),)}))
+    return folder / f"{name}.pkg"
+
+
+class Products(torch.nn.Module):
+    """An embedder whose weights keep their layout in compiled code, so that libraries can share them."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = (torch.nn.Parameter(torch.randn(24, 3, 32, 32)) for _ in range(2))
+
+    @torch.jit.export
+    def embed(self, images: torch.Tensor) -> torch.Tensor:
+        return (images[:, None] * self.first).mean(dim=[2, 3, 4]) - torch.relu(images[:, None] * self.second).mean(dim=[2, 3, 4])
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.embed(images)
+
+
+class SharedWeights(Case):
+    def compiled(self, package, *rows):
+        """The folder of the variant for these numbers of pictures."""
+        done = millrace("compile", package, "--rows", *rows, env={"MILLRACE_PYTHON": sys.executable})
+        self.assertEqual(done.code, program.OK, done)
+        return next(package.with_name(f"{package.name}.variants").iterdir())
+
+    def vectors(self, package, name, engine="aoti"):
+        """Those of eight pictures, in calls of two."""
+        recipe = self.write("recipe.yaml", "stages: [decode, preprocess, embed, encode]\n")
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / name, "--engine", engine, "--set", f"embed.model={package}", "--set", "embed.of=picture", "--set", "batch.size=2")
+        return side_rows(self.folder / name, "embed")
+
+    def test_a_library_takes_weights_from_another_one_only_if_they_are_equal(self):
+        program.write_pictures(self.folder / "in", 8, 40, 36)
+        package, other = (embedder(self.folder, f"products{seed}", Products(seed).eval()) for seed in range(2))
+        self.compiled(package, 2)
+        alone = self.vectors(package, "alone")
+        numpy.testing.assert_allclose(alone, self.vectors(package, "script", "torchscript"), atol=1e-3)  # they are stored in 16 bits
+        variant = self.compiled(package, 1, 2)
+        numpy.testing.assert_array_equal(self.vectors(package, "shared"), alone)
+        # The library for one picture is that of another package.
+        file, own, foreign = variant / "variant.yaml", variant / "embed_1.so", self.compiled(other, 1) / "embed_1.so"
+        file.write_text(file.read_text().replace(hashlib.sha256(own.read_bytes()).hexdigest(), hashlib.sha256(foreign.read_bytes()).hexdigest()))
+        shutil.copyfile(foreign, own)
+        numpy.testing.assert_array_equal(self.vectors(package, "foreign"), alone)
+
+
 class Memory(Case):
     def peak_bytes(self, *command):
         """The largest resident set of a run that succeeds. A small process starts it: Linux counts the memory of the one that starts it too."""
@@ -335,16 +393,8 @@ class Memory(Case):
 
     def test_lanes_share_the_weights_of_compiled_code(self):
         """Three lanes need less than one more copy of the weights. All of them call the model: each lane that is free takes a batch."""
-        sys.path.insert(0, str(EXPORT))
-        import package
-        import yaml
-
-        model, images = Wide().eval(), torch.rand(2, 3, 32, 32)
-        description = yaml.safe_load(small_embedder.YAML.format(name="wide", model="", matrix=""))
-        matrix = numpy.zeros((4, 24), "<f4").tobytes()
-        with contextlib.redirect_stdout(io.StringIO()):
-            package.write_package(self.folder / "wide.pkg", {key: description[key] for key in description if key not in ("schema", "files")}, torch.jit.script(model),
-                                  files={"classes.f32": matrix}, source=(model, {"embed": (images,)}))
+        model = Wide().eval()
+        embedder(self.folder, "wide", model)
         done = millrace("compile", self.folder / "wide.pkg", "--rows", 1, env={"MILLRACE_PYTHON": sys.executable})
         self.assertEqual(done.code, program.OK, done)
         weights = sum(weight.nbytes for weight in model.parameters())

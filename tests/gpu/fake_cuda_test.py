@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent / "apps"))
 sys.path.insert(0, str(HERE / "fake_cuda"))
 
 import program  # noqa: E402
-from compiled_test import COMPILED  # noqa: E402
+from compiled_test import COMPILED, Wide, embedder  # noqa: E402
 from libraries import product  # noqa: E402
 from packages_test import DETECTOR_YAML, ModelCase  # noqa: E402
 
@@ -104,7 +104,7 @@ class FakeCudaCase(ModelCase):
         done = program.millrace("compile", package, "--device", "cuda", "--no-autotune", *rows, "--traceback", env=environment, timeout=600)
         self.assertEqual(done.code, program.OK, done)
         (variant,) = package.with_name(package.name + ".variants").iterdir()
-        self.assertEqual(variant.name, f"cuda-sm_90-bf16-fake_gpu-torch{torch.__version__.split('+')[0]}")
+        self.assertRegex(variant.name, f"^cuda-sm_90-(bf16|fp16)-fake_gpu-torch{torch.__version__.split('+')[0]}$")
         file = variant / "variant.yaml"
         file.write_text(file.read_text().replace("gate: ungated", "gate: passed"))  # results mean nothing here
         return variant
@@ -363,6 +363,23 @@ class FakeCuda(FakeCudaCase):
             self.assertEqual(program.report(self.out)["items"]["ok"], 2 * BATCH, megabytes)
             without_memory += self.done.err.count("Exception in aoti_torch: CUDA out of memory")
         self.assertGreater(without_memory, 0)
+
+    def test_libraries_share_weights(self):
+        """Those of three row counts need less than twice the memory of one. While one is loaded, it has its own weights."""
+        model = Wide().eval()
+        package = embedder(self.folder, "wide", model)
+        megabytes = sum(weight.numel() for weight in model.parameters()) * 2 >> 20  # in 16 bits
+        recipe = self.write("recipe.yaml", "stages: [decode, preprocess, embed, encode]\n")
+        program.write_pictures(self.folder / "in", 9, 40, 36)
+        peaks = []
+        for rows in ((1,), (1, 2, 4)):
+            self.compiled(package, "--rows", *rows)
+            report, output = self.folder / "counts.tsv", self.folder / f"out{len(rows)}"
+            self.run_ok(recipe, "--input", self.folder / "in", "--output", output, "--device", "cuda", "--engine", "aoti", "--set", f"embed.model={package}",
+                        "--set", "embed.of=picture", "--set", "threads.lanes=2", "--set", "batch.size=4", env=ENVIRONMENT | {"FAKE_CUDA_REPORT": str(report)})
+            peaks.append(counts_in(report)["peak MB of the device"])
+        self.assertGreater(megabytes, 20)
+        self.assertLess(peaks[1] - peaks[0], 1.5 * megabytes, peaks)
 
 
 if __name__ == "__main__":

@@ -11,43 +11,15 @@
 
 namespace millrace {
 
-namespace {
-
-using Constants = std::unordered_map<std::string, at::Tensor>;
-
-/// The constants of a runner, by their names in its code.
-Constants constants_of(const torch::inductor::AOTIModelContainerRunner& runner) {
-  const auto by_origin = runner.extract_constants_map(/*use_inactive=*/false);
-  Constants constants;
-  for (const auto& [name, origin] : runner.getConstantNamesToOriginalFQNs()) {
-    if (const auto found = by_origin.find(origin); found != by_origin.end()) constants.emplace(name, found->second);
-  }
-  return constants;
-}
-
-/// Lets the runner use these constants, which must outlive it, and frees its own.
-void share(Constants& constants, torch::inductor::AOTIModelContainerRunner& runner) {
-  // A runner has two sets of constants, and only the inactive one can be freed. Twice, because run_single_threaded() in
-  // LibTorch's model_container.h works with the first set only.
-  for (int i = 0; i < 2; ++i) {
-    runner.update_constant_buffer(constants, /*use_inactive=*/true, /*validate_full_updates=*/true,
-                                  /*user_managed=*/true);
-    runner.swap_constant_buffer();
-    runner.free_inactive_constant_buffer();
-  }
-}
-
-}  // namespace
-
 CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device,
-                               int lanes)
+                               int lanes, SharedConstants& shared)
     : device_(device), lanes_(lanes) {
   const Side row = method.outputs.front().shape.front();
   for (const TensorForm& input : method.inputs) by_row_.push_back(input.shape.front() == row);
   for (const CompiledCall& call : calls) {
     Library& library = libraries_.emplace_back(Library{call.rows, call.library.string(), {}});
     first_.push_back(load(library));
-    if (device_ != "cpu") library.constants = constants_of(*first_.back());
+    library.constants = shared.share(*first_.back());
   }
 }
 
@@ -71,7 +43,7 @@ const std::vector<std::unique_ptr<CompiledMethod::Runner>>& CompiledMethod::runn
   if (runners.empty()) {
     for (Library& library : libraries_) {
       runners.push_back(load(library));
-      share(library.constants, *runners.back());
+      use_constants(library.constants, *runners.back());
     }
   }
   return runners_.emplace(stream, std::move(runners)).first->second;

@@ -7,9 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "models/engines/torch/shared_constants.hpp"
 #include "models/method.hpp"
 #include "models/variant.hpp"
 
@@ -19,8 +19,10 @@ namespace millrace {
 class CompiledMethod {
  public:
   /// Loads the libraries of `calls`, smallest number of rows first, for "cpu" or "cuda".
-  /// `lanes` is the maximum number of threads that call it at once on a CPU. They share the weights.
-  CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device, int lanes);
+  /// `lanes` is the maximum number of threads that call it at once on a CPU. They share the weights. Methods with the
+  /// same `shared` share equal weights, and no method may be called after one of them was destroyed.
+  CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device, int lanes,
+                 SharedConstants& shared);
 
   /// The rows of its libraries, smallest first.
   std::vector<int> row_counts() const;
@@ -35,7 +37,7 @@ class CompiledMethod {
   struct Library {
     std::int64_t rows;
     std::string file;
-    std::unordered_map<std::string, at::Tensor> constants;  // of the first runner; those of further streams use them
+    Constants constants;  // of the first runner; those of further streams use them
   };
 
   std::unique_ptr<Runner> load(const Library& library) const;

@@ -178,11 +178,8 @@ class TorchEngine final : public Engine {
       for (const std::string& method : methods_) {
         if (compiled_.count(method) == 0) scripted.push_back(method);
       }
+      if (scripted.empty()) return;
       const c10::Device device = device_of(options.device);
-      if (scripted.empty()) {
-        if (device.is_cuda()) finish();
-        return;
-      }
       // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors.
       // On a GPU, each comparison is a kernel and a wait, tens of thousands in all.
       module_ = torch::jit::load(model.file.string(), c10::kCPU);
@@ -274,11 +271,13 @@ class TorchEngine final : public Engine {
   }
 
   void load_variant(const Variant& variant, const EngineOptions& options) {
+    SharedConstants shared;
     for (const auto& [name, calls] : variant.methods) {
       const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
                                        [name = name](const Method& one) { return one.name == name; });
-      compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes);
+      compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes, shared);
     }
+    if (options.device >= 0) finish();
   }
 
   GraphedCalls& graphs_of(void* stream) {
