@@ -24,6 +24,8 @@ class CompiledMethod {
   CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device, int lanes,
                  SharedConstants& shared);
 
+  /// Loads the libraries for calls on this stream, unless that was done. call() does so too.
+  void prepare(void* stream) { runners_of(stream); }
   /// The rows of its libraries, smallest first.
   std::vector<int> row_counts() const;
 

@@ -228,6 +228,10 @@ class TorchEngine final : public Engine {
       given.reserve(inputs.size());
       for (const Tensor& input : inputs) given.push_back(borrow(input));
       if (graphs_ == nullptr || graphs_->paused) return compute(given);
+      if (const auto compiled = compiled_.find(method); compiled != compiled_.end()) {
+        const auto lock = no_captures();
+        compiled->second.prepare(stream);
+      }
       return graphs_of(stream).call(c10::str(name_, ": ", method), given, compute);
     });
   }
