@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -16,6 +17,11 @@ namespace millrace {
 /// The message names the call and the error, with the driver's text.
 struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+/// Memory of the device ran out. If that of the host runs out, streams throw another std::bad_alloc.
+struct OutOfDeviceMemory : std::bad_alloc {
+  [[nodiscard]] const char* what() const noexcept override { return "the device has no memory left"; }
 };
 
 /// Memory of a device as the driver reports it. Memory of other programs does not count as free.
@@ -45,7 +51,7 @@ class Stream {
   [[nodiscard]] virtual void* native() const { return nullptr; }
 
   /// Returns uninitialised device memory, aligned to 256 bytes on GPUs. `bytes` is at least 1.
-  /// When the last owner is gone, later calls can get this memory. Throws std::bad_alloc.
+  /// When the last owner is gone, later calls can get this memory. Throws OutOfDeviceMemory.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
   /// Returns host memory for copies at full speed (pinned); kernels may write to it. Call it from any thread.
   /// Free the memory only after the wait() that follows its last use.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gpu/stream.hpp"
+
 namespace millrace {
 std::string describe(const TensorSpec& spec) {
   return fmt::format("{} {} [{}]", spec.name, name_of(spec.dtype), fmt::join(spec.shape, ", "));
@@ -58,7 +60,17 @@ std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package,
 void warm_up_method(Engine& engine, const Package& package, const Method& method, const MethodRows& rows,
                     Device& device) {
   const CallRows call = call_of(package, method, rows);
-  const auto inputs = warm_up_inputs(engine, package, method, call, device);
+  const auto inputs = [&] {
+    try {
+      return warm_up_inputs(engine, package, method, call, device);
+    } catch (const OutOfDeviceMemory&) {
+      throw NoMemoryForInputs(
+          fmt::format("{}: {}: the device has no memory for the inputs of a call; use smaller models "
+                      "or another GPU",
+                      package.name, method.name),
+          method.name);
+    }
+  }();
   check_outputs(package, method.name, call, engine.call(method.name, inputs, device), engine.image_type());
 }
 

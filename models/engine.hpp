@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.hpp"
@@ -30,6 +31,12 @@ struct OutOfMemoryError : ModelError {
 
 /// A value of EngineOptions::device: the engine computes shapes but no values. For tests.
 constexpr int shapes_only = -2;
+
+/// The device has no memory for the inputs of a call of `method`, so no engine was asked.
+struct NoMemoryForInputs : OutOfMemoryError {
+  NoMemoryForInputs(const std::string& text, std::string called) : OutOfMemoryError(text), method(std::move(called)) {}
+  std::string method;
+};
 
 struct EngineOptions {
   int threads = 1;     ///< size of the OpenMP team of each calling thread

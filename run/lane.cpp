@@ -158,17 +158,26 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
     }
     return shape;
   };
+  const auto is_smaller_than = [&](const CallShape& shape) {
+    const MethodRows next = shape_now().rows;
+    return std::any_of(next.begin(), next.end(),
+                       [&](const auto& entry) { return entry.second < shape.rows.at(entry.first); });
+  };
   while (true) {
     const CallShape shape = shape_now();
     try {
       for (const CallShape& one : exec_shapes(shape)) millrace::warm_up(engine, *model.package, one.rows, *device_);
       return shape;
+    } catch (const NoMemoryForInputs& error) {
+      // Inputs of a method can contain rows of another, such as embeddings of pictures.
+      const bool alone = shape.rows.at(error.method) > 1;
+      for (const auto& [method, rows] : shape.rows) {
+        if (rows > 1 && (method == error.method || !alone)) models_.limits->ran_out(model.package->id(), method, rows);
+      }
+      if (!is_smaller_than(shape)) throw;
     } catch (const OutOfMemoryError&) {
-      const MethodRows next = shape_now().rows;
-      const bool smaller = std::any_of(next.begin(), next.end(),
-                                       [&](const auto& entry) { return entry.second < shape.rows.at(entry.first); });
       // All programs share the memory of the host, so smaller calls are not tried there.
-      if (device_->stream() == nullptr || !smaller) throw;
+      if (device_->stream() == nullptr || !is_smaller_than(shape)) throw;
     }
   }
 }

@@ -125,6 +125,10 @@ class CudaStream final : public Stream {
       handles_->use();
       error = cudaMallocAsync(&memory, bytes, handles_->stream.get());
     }
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      throw OutOfDeviceMemory();
+    }
     check(error, "device memory");
     return {memory, [handles = handles_](void* mine) {
               handles->use();

@@ -34,7 +34,7 @@ std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
   // The order of CudaStream: before an allocation fails, others return the memory that they keep.
   if (!queue_->take(size)) {
     give_all_back();
-    if (!queue_->take(size)) throw std::bad_alloc();
+    if (!queue_->take(size)) throw OutOfDeviceMemory();
   }
   const std::shared_ptr<void> block(allocate_garbage(bytes), release);
   return {block.get(), [queue = queue_, block, size](void*) {

@@ -205,6 +205,19 @@ class FakeCuda(FakeCudaCase):
         self.run_on_fake(4, bytes_of_gpu=64 << 20, code=program.ENVIRONMENT)
         self.assertIn("GPU 0: not even one picture fits into memory", self.done.err)
 
+    def test_a_gpu_without_memory_for_the_inputs_of_a_call_gets_smaller_calls(self):
+        """LibTorch keeps memory for each stream, so a lane has less than the plan measured."""
+        for megabytes, code in ((72, program.OK), (70, program.ENVIRONMENT)):
+            with self.subTest(megabytes):
+                self.run_on_fake(2 * BATCH, "--set", "gate.slab=1M", "--set", "segment.box_batch=160", segmenter=program.package("sam_small"), detector=False,
+                                 bytes_of_gpu=megabytes << 20, code=code, name=f"{megabytes}mb")
+                self.assertNotIn("ulimit", self.done.err)
+                if code == program.OK:
+                    self.assertEqual(program.report(self.out)["items"]["ok"], 2 * BATCH)
+                else:
+                    self.assertIn("sam_small.pkg: ", self.done.err)
+                    self.assertIn("out of memory", self.done.err)
+
     def test_planted_waits_are_found(self):
         package = self.make_package(Waits(), DETECTOR_YAML.replace("max_batch: 4", f"max_batch: {BATCH}"), "waits")
         found = faults(self.batch(detector=package))

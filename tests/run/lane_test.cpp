@@ -93,6 +93,38 @@ TEST_CASE("a warm-up that runs out of device memory continues with smaller calls
         std::map<CallLimits::Key, int>{{{"fake-yolo hash of fake-yolo", "forward"}, 2}});
 }
 
+TEST_CASE("a warm-up without device memory for the inputs of a call continues with smaller calls, or names the model") {
+  bool whole = false, smaller = false, refused = false;
+  // The inputs of `forward` need 49 kB a picture. Those of `encode` need the same, and there are eight pictures.
+  for (std::int64_t memory = 20'000; memory < 2'000'000; memory = memory * 5 / 4) {
+    CAPTURE(memory);
+    LaneBench bench;
+    bench.options = {{"segment", {{"image_batch", {"8"}}}}};
+    BenchLane lane(bench, stream_with(memory));
+    try {
+      lane.warm_up();
+    } catch (const ModelError& error) {
+      const std::string text = error.what();
+      CHECK(text.find("/fake-yolo: ") != std::string::npos);
+      CHECK((text.find("the device has no memory for the inputs of a call; use smaller models or another GPU") !=
+                 std::string::npos ||
+             text.find("out of memory") != std::string::npos));
+      CHECK_FALSE((whole || smaller));  // more memory is never too little
+      refused = true;
+      continue;
+    }
+    const bool fits = bench.rows("forward") == Rows{8} && bench.rows("encode") == Rows{8};
+    whole |= fits;
+    smaller |= !fits;
+    CHECK(fits == lane.models().limits->learned().empty());
+    if (whole) CHECK(fits);
+    if (bench.rows("forward").back() == 8) CHECK(memory > 8 * 49'000);
+  }
+  CHECK(refused);
+  CHECK(smaller);
+  CHECK(whole);
+}
+
 TEST_CASE("memory that runs out while the warm-up measures times makes calls smaller, and does not end the run") {
   LaneBench bench;
   int calls = 0;
