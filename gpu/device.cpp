@@ -37,22 +37,18 @@ DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> kee
   const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
   const auto memory = allocate<std::uint8_t>(bytes);
   keep(std::move(keep_raster));  // before the copy starts, because push_back can throw
-  stream_->upload(raster.data, memory.get(), bytes);
-  count({.uploads = 1}, caller);
-  if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
+  upload_rows(raster.data, memory.get(), bytes, caller);
   return {{memory, memory.get()}, raster.width, raster.height};
 }
 
 void Device::download(const void* from, void* to, std::size_t bytes, Caller caller) {
-  stream_->download(from, to, bytes);
+  copy_bytes(DeviceWork::Engine::downloads, bytes, [&] { stream_->download(from, to, bytes); });
   count({.downloads = 1}, caller);
-  if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
 void Device::upload_rows(const void* from, void* to, std::size_t bytes, Caller caller) {
-  stream_->upload(from, to, bytes);
+  copy_bytes(DeviceWork::Engine::uploads, bytes, [&] { stream_->upload(from, to, bytes); });
   count({.uploads = 1}, caller);
-  if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
 void Device::wait(Caller caller) {

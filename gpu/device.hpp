@@ -103,7 +103,7 @@ class Device final {
 
   template <class Job>
   void run(const Operation<Job>& operation, const Job& job) {
-    counted(operation.name, operation.units(job), [&] { stream_->run(operation, job); });
+    operate(operation.name, operation.units(job), [&] { stream_->run(operation, job); });
   }
 
   /// Returns uninitialised device memory for `count` elements.
@@ -153,10 +153,10 @@ class Device final {
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
   void zero(void* memory, std::size_t bytes) {
-    counted("zero", static_cast<double>(bytes), [&] { stream_->zero(memory, bytes); });
+    operate("zero", static_cast<double>(bytes), [&] { stream_->zero(memory, bytes); });
   }
   void copy(const void* from, void* to, std::size_t bytes) {
-    counted("copy", static_cast<double>(bytes), [&] { stream_->copy(from, to, bytes); });
+    operate("copy", static_cast<double>(bytes), [&] { stream_->copy(from, to, bytes); });
   }
   /// Copies to memory of mapped(), and counts the copy.
   void download(const void* from, void* to, std::size_t bytes, Caller caller = Caller::current());
@@ -188,21 +188,30 @@ class Device final {
     return {std::move(memory), data};
   }
 
-  /// An operation that the device times.
+  /// A job that the device times.
   struct Timed {
     DeviceWork::Job job;
     std::shared_ptr<const void> from, to;
   };
 
   void store(const void* host, void* memory, std::size_t bytes) {
-    counted("store", 1, [&] { stream_->store(host, memory, bytes); });
+    operate("store", 1, [&] { stream_->store(host, memory, bytes); });
   }
 
   /// Calls `queue`, which queues an operation. `operation` outlives the device.
   template <class Queue>
-  void counted(std::string_view operation, double units, const Queue& queue) {
+  void operate(std::string_view operation, double units, const Queue& queue) {
     if (work_ == nullptr) return queue();
-    DeviceWork::Job job{stage_, place_++, operation, units};
+    counted({stage_, place_++, operation, units}, queue);
+  }
+  /// Calls `queue`, which queues a copy between the host and the device.
+  template <class Queue>
+  void copy_bytes(DeviceWork::Engine engine, std::size_t bytes, const Queue& queue) {
+    if (work_ == nullptr) return queue();
+    counted({stage_, 0, "", static_cast<double>(bytes), engine}, queue);
+  }
+  template <class Queue>
+  void counted(DeviceWork::Job job, const Queue& queue) {
     if (!work_->ran(job)) return queue();
     auto from = stream_->mark();
     queue();

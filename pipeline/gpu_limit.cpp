@@ -14,7 +14,8 @@ double launch_share(const Reading& reading) {
 }
 
 const ResourceReading* gpu_of(const Snapshot& window) {
-  const auto gpu = std::ranges::find_if(window.resources, &ResourceReading::waited_for_by_lanes);
+  const auto gpu = std::ranges::find_if(window.resources,
+                                        [](const ResourceReading& it) { return it.waited_for_by_lanes && !it.copies; });
   return gpu == window.resources.end() ? nullptr : &*gpu;
 }
 
@@ -102,12 +103,20 @@ Snapshot with_waits_of_kernels(Snapshot window) {
     stages.push_back(part.name);
     waits_ns += static_cast<double>(wait_of(part));
   }
-  const std::vector<StageKernels> kernels = kernels_of(*gpu, stages);
-  for (const StageKernels& of_stage : kernels) all_s += of_stage.gpu_s;
+  std::vector<double> asked_s(stages.size());
+  for (const ResourceReading& resource : window.resources) {
+    if (!resource.waited_for_by_lanes) continue;
+    const std::vector<StageKernels> work = kernels_of(resource, stages);
+    if (work.empty()) return window;
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      asked_s[i] += work[i].gpu_s;
+      all_s += work[i].gpu_s;
+    }
+  }
   if (all_s <= 0) return window;
   for (std::size_t i = 0; i < lane->parts.size(); ++i) {
     Reading& part = lane->parts[i];
-    const auto more_ns = static_cast<std::int64_t>(waits_ns * kernels[i].gpu_s / all_s) - wait_of(part);
+    const auto more_ns = static_cast<std::int64_t>(waits_ns * asked_s[i] / all_s) - wait_of(part);
     part.busy_ns += more_ns;
     part.measured_ns += more_ns;
   }

@@ -34,16 +34,16 @@ struct GpuLimit {
 /// `launches_s` becomes the time of their launches.
 [[nodiscard]] GpuLimit launch_limit(const Snapshot& window, double& launches_s);
 
-/// The kernels that a lane stage launched, in seconds.
+/// The kernels that a lane stage launched, or the copies that it asked for, in seconds.
 struct StageKernels {
   double gpu_s = 0;     ///< they run
   double launch_s = 0;  ///< the host launches them
 };
-/// The kernels of each of these lane stages. Empty if the stages are not known for all kernels.
+/// The kernels or copies of each of these lane stages. Empty if the stages are not known for all of them.
 [[nodiscard]] std::vector<StageKernels> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages);
 
-/// The window, but lanes' waits for GPUs count for the stages whose kernels took the time. A stage only launches its
-/// kernels, and a later one waits for them: `postprocess` for those of `segment`.
+/// The window, but lanes' waits for GPUs count for the stages whose kernels and copies took the time. A stage only
+/// launches its kernels, and a later one waits for them: `postprocess` for those of `segment`.
 /// Unchanged if core times or kernels_of() are not known.
 [[nodiscard]] Snapshot with_waits_of_kernels(Snapshot window);
 

@@ -46,7 +46,8 @@ double rivals(PipelineModel model, double cores_of_others) {
 }
 
 // The waits of lanes are for their GPU as far as its calls needed it.
-void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, const Reading& lane) {
+void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu,
+             const std::vector<ResourceReading>& resources, const Reading& lane) {
   double waits_s = 0, batches = 0;
   for (const auto& stage : lane_stages) {
     double sum_s = 0;
@@ -60,13 +61,18 @@ void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, c
   std::vector<std::string> names;
   for (const auto& stage : lane_stages) names.push_back(stage.name);
   const std::vector<StageKernels> kernels = kernels_of(gpu, names);
+  std::vector<double> copies_s(names.size());
+  for (const ResourceReading& resource : resources) {
+    const auto copies = resource.copies ? kernels_of(resource, names) : std::vector<StageKernels>();
+    for (std::size_t i = 0; i < copies.size(); ++i) copies_s[i] += copies[i].gpu_s;
+  }
   for (std::size_t i = 0; i < lane_stages.size(); ++i) {
     double core_s = 0;  // of one item
     for (const Cost& cost : lane_stages[i].recorded)
       core_s += cost.core_s / static_cast<double>(lane_stages[i].recorded.size());
     for (Cost& cost : lane_stages[i].recorded) {
-      // With several lanes on a GPU, the rest is the wait for other lanes, which the replay makes anew.
-      const double rest_s = lane.servers > gpu.total.servers ? 0 : (1 - share) * cost.wait_s;
+      // With several lanes on a GPU, the rest is the wait for copies, and for other lanes, which the replay makes anew.
+      const double rest_s = lane.servers > gpu.total.servers ? copies_s[i] / batches : (1 - share) * cost.wait_s;
       if (kernels.empty()) {
         cost.device_s = share * cost.wait_s;
       } else {
@@ -123,6 +129,7 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   const Reading* lane = nullptr;
   for (const ResourceReading& resource : window.resources) {
     const std::string& name = resource.total.name;
+    if (resource.copies) continue;  // in the model, lanes wait for them, and no other lane does
     if (resource.waited_for_by_lanes) {
       gpu = &resource;
       model.gpus = resource.total.servers;
@@ -141,7 +148,7 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
         (part.unit == Unit::frames ? model.frame_stages : model.batch_stages).push_back(costs_of(part));
     }
   }
-  if (gpu != nullptr && lane != nullptr) use_gpu(model.lane_stages, *gpu, *lane);
+  if (gpu != nullptr && lane != nullptr) use_gpu(model.lane_stages, *gpu, window.resources, *lane);
   for (const StageCosts* stage : stages_of(model)) {
     if (stage->recorded.empty()) return std::nullopt;
   }

@@ -84,6 +84,8 @@ struct ResourceReading {
   /// Busy time is the time that each call takes alone, as for a GPU that several lanes share.
   /// While lanes wait for the resource, they count as busy.
   bool waited_for_by_lanes = false;
+  /// Of such a resource: its engines copy, and run no kernels.
+  bool copies = false;
 };
 
 /// The time that the source had no credits, by what it lacked. At each moment it lacks one of them.

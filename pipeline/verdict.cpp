@@ -69,10 +69,11 @@ std::string owner(const Candidate& it) {
 std::string busy_clause(const Candidate& it) {
   const auto servers = it.reading->total.servers;
   std::string text = it.stage == it.resource ? "it" : resource_name(it);
-  text += it.resource == "workers" ? " were" : " was";
+  text += text.ends_with('s') ? " were" : " was";
   // Kernels of different lanes run at the same time.
   text += it.reading->waited_for_by_lanes && it.utilisation > 1
-              ? " busy all the time: one after another, its kernels would take " + percent(it.utilisation) + " of it"
+              ? " busy all the time: one after another, " + std::string(it.reading->copies ? "they" : "its kernels") +
+                    " would take " + percent(it.utilisation) + " of it"
               : " busy " + percent(it.utilisation) + " of the time";
   if (servers > 1) text += ", " + std::to_string(servers) + " at a time";
   auto parts = it.reading->parts;
@@ -167,9 +168,9 @@ std::string gpu_clause(const GpuLimit& gpu) {
 std::string evidence(const Verdict& verdict, const Candidate& it) {
   // The reading of the GPUs is a sum of call times, without queue and starvation.
   if (it.reading->waited_for_by_lanes) {
-    return busy_clause(it) +
-           ". These are times of kernels alone, and the lanes wait for them. The source had no credits " +
-           percent(verdict.without_credits) + " of the time.";
+    return busy_clause(it) + ". These are times of " + (it.reading->copies ? "copies" : "kernels") +
+           " alone, and the lanes wait for them. The source had no credits " + percent(verdict.without_credits) +
+           " of the time.";
   }
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
          " " + std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
@@ -304,6 +305,7 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
 
 // What limits the GPU, if that matters to the stage.
 GpuLimit gpu_limit_of(const Candidate& stage, const Snapshot& window) {
+  if (stage.reading->copies) return {};
   if (stage.reading->waited_for_by_lanes) return gpu_limit(window, stage.stage);
   if (stage.resource != "lane") return {};
   // Lanes are busy with other work too. Launches explain their time only if they take a good part of it.

@@ -53,18 +53,35 @@ CacheStatistics statistics(const std::vector<DeviceModels>& models) {
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
               const std::vector<GpuPart>& parts) {
   if (models.empty() || models.front().demand == nullptr) return;
-  ResourceReading gpu;
-  gpu.total.name = "GPU";
-  gpu.total.unit = Unit::tasks;
-  gpu.total.servers = gpus;
-  gpu.waited_for_by_lanes = true;
-  const auto part_of = [&](const std::string& name, const std::string& stage) -> Reading& {
-    const auto known = std::ranges::find(gpu.parts, name, &Reading::name);
-    if (known != gpu.parts.end()) return *known;
-    return gpu.parts.emplace_back(Reading{.name = name, .stage = stage, .servers = gpus, .unit = Unit::tasks});
+  const auto row = [&](const std::string& name, const std::string& stage) {
+    return Reading{.name = name, .stage = stage, .servers = gpus, .unit = Unit::tasks};
   };
+  // What stages did with an engine of the GPUs, besides calls of models.
+  const auto add_jobs = [&](ResourceReading& resource, DeviceWork::Engine engine, const std::string& jobs) {
+    // The same order in each snapshot, whichever GPU was first in a stage.
+    std::map<std::string, Reading> by_stage;
+    for (const auto& device : models) {
+      for (const DeviceWork::Part& one : device.work->parts()) {
+        const auto sum = one.engines.find(engine);
+        if (sum == one.engines.end()) continue;
+        Reading& part = by_stage.try_emplace(one.stage, row(one.stage + " " + jobs, one.stage)).first->second;
+        part.items += sum->second.jobs;
+        part.busy_ns += sum->second.busy_ns;
+      }
+    }
+    for (auto& [stage, part] : by_stage) resource.parts.push_back(std::move(part));
+  };
+  const auto add = [&](ResourceReading resource) {
+    for (const Reading& part : resource.parts) {
+      resource.total.items += part.items;
+      resource.total.busy_ns += part.busy_ns;
+      resource.total.launch_ns += part.launch_ns;
+    }
+    snapshot.resources.push_back(std::move(resource));
+  };
+  ResourceReading gpu{.total = row("GPU", ""), .parts = {}, .waited_for_by_lanes = true};
   for (const auto& [name, stage] : parts) {
-    Reading& part = part_of(name, stage);
+    Reading& part = gpu.parts.emplace_back(row(name, stage));
     for (const auto& device : models) {
       for (const Demand::Part& one : device.demand->parts()) {
         if (one.name != name) continue;
@@ -74,25 +91,15 @@ void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int g
       }
     }
   }
-  std::vector<DeviceWork::Part> operations;
-  for (const auto& device : models) {
-    for (DeviceWork::Part& one : device.work->parts()) {
-      if (one.operations > 0) operations.push_back(std::move(one));
-    }
+  add_jobs(gpu, DeviceWork::Engine::kernels, "operations");
+  add(std::move(gpu));
+  for (const auto& [engine, name] :
+       {std::pair{DeviceWork::Engine::uploads, "uploads"}, {DeviceWork::Engine::downloads, "downloads"}}) {
+    ResourceReading copies{.total = row(std::string("GPU ") + name, ""), .parts = {}, .waited_for_by_lanes = true};
+    copies.copies = true;
+    add_jobs(copies, engine, name);
+    add(std::move(copies));
   }
-  // The same order in each snapshot, whichever GPU was first in a stage.
-  std::ranges::stable_sort(operations, {}, &DeviceWork::Part::stage);
-  for (const DeviceWork::Part& one : operations) {
-    Reading& part = part_of(one.stage + " operations", one.stage);
-    part.items += one.operations;
-    part.busy_ns += one.busy_ns;
-  }
-  for (const Reading& part : gpu.parts) {
-    gpu.total.items += part.items;
-    gpu.total.busy_ns += part.busy_ns;
-    gpu.total.launch_ns += part.launch_ns;
-  }
-  snapshot.resources.push_back(std::move(gpu));
 }
 
 std::map<std::string, std::int64_t> copied_bytes(const std::vector<DeviceModels>& models) {

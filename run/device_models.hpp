@@ -48,7 +48,8 @@ struct GpuPart {
   std::string stage;  ///< that makes its calls; empty if several do
 };
 /// Adds a resource "GPU" with these parts, and one for the operations of each stage ("preprocess operations").
-/// Its busy time is a sum over all calls and operations so far, each with the time that it takes alone.
+/// Also adds "GPU uploads" and "GPU downloads", with a part for each stage ("preprocess uploads").
+/// Busy times are sums over all calls, operations and copies so far, each with the time that it takes alone.
 /// Does nothing if models run on the host.
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus, const std::vector<GpuPart>& parts);
 

@@ -87,14 +87,14 @@ Json window_json(const RunReport& report) {
     }
     // The load of a GPU is a sum of calls, each with its time alone. Queues and latencies are not measured.
     if (resource.waited_for_by_lanes) {
-      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms", "times_ms", "bytes", "on_core",
-                                  "no_core", "waiting", "core_s"}) {
-        json.erase(unknown);
-        for (Json& part : json["parts"]) part.erase(unknown);
-      }
-      json["launch_s"] = seconds(resource.total.launch_ns);
-      for (std::size_t i = 0; i < resource.parts.size(); ++i)
-        json["parts"][i]["launch_s"] = seconds(resource.parts[i].launch_ns);
+      const auto keep_known = [&](Json& row, const Reading& reading) {
+        for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms", "times_ms", "bytes", "on_core",
+                                    "no_core", "waiting", "core_s"})
+          row.erase(unknown);
+        if (!resource.copies) row["launch_s"] = seconds(reading.launch_ns);
+      };
+      keep_known(json, resource.total);
+      for (std::size_t i = 0; i < resource.parts.size(); ++i) keep_known(json["parts"][i], resource.parts[i]);
     }
     resources.push_back(std::move(json));
   }

@@ -43,7 +43,10 @@ void SimulatedStream::compute(double seconds) {
 }
 
 // GPUs have separate engines for copies, so kernels of other streams continue.
-void SimulatedStream::transfer(double seconds) { done_ns_ = std::max(done_ns_, now_ns()) + as_ns(seconds); }
+void SimulatedStream::transfer(double seconds) {
+  asked_ns_ += as_ns(seconds);
+  done_ns_ = std::max(done_ns_, now_ns()) + as_ns(seconds);
+}
 
 // An upload only takes time. Nothing reads its result, because models and operations compute nothing.
 void SimulatedStream::upload(const void* /*host*/, void* /*device*/, std::size_t bytes) {

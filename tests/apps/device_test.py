@@ -181,7 +181,7 @@ class FakeDevice(Case):
         program.write_pictures(self.folder / "in", 40, 90, 70)
         manifest = self.write("in/m.jsonl", "".join(json.dumps({"path": f"{i:04}.jpg", "boxes": boxes}) + "\n" for i in range(40)))
         out = self.folder / "out"
-        engine = self.simulated(encode={"call_ms": 0, "each_ms": 10}, letterbox_ms=2, outline_ms=1)
+        engine = self.simulated(encode={"call_ms": 0, "each_ms": 10}, letterbox_ms=2, outline_ms=1, upload_gb_per_s=0.01, download_gb_per_s=0.005)
         self.run_ok("--input", manifest, "--output", out, "--engine", engine, "--detector", program.package("yolov8n"), "--segmenter",
                     program.package("sam_small"), "--set", "detect.skip_with_boxes=no")
         report = program.report(out)
@@ -201,6 +201,13 @@ class FakeDevice(Case):
         copied = {part["name"]: part["bytes"] for part in lane["parts"]}
         self.assertEqual(copied["preprocess"], 40 * 3 * 90 * 70)  # the pixels of each picture, once
         self.assertGreater(copied["postprocess"], 0)  # the masks
+        for direction, stage, count, bytes_per_s in (("uploads", "preprocess", 40, 1e7), ("downloads", "postprocess", 3, 5e6)):
+            (copies,) = [resource for resource in report["run_window"]["resources"] if resource["name"] == f"GPU {direction}"]
+            (part,) = copies["parts"]
+            self.assertEqual((part["name"], part["items"], copies["items"], copies["concurrency"]), (f"{stage} {direction}", count, count, 1))
+            for row in (copies, part):
+                self.assertAlmostEqual(row["busy_s"], copied[stage] / bytes_per_s, delta=0.02 * row["busy_s"])
+                self.assertEqual(set(row) & {"starved", "p50_ms", "launch_s", "bytes"}, set())
         self.assertTrue(any("simulated" in note for note in report["notes"]))
         self.assertEqual({len(line["objects"]) for line in program.lines(out)}, {3})
 

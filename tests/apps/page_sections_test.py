@@ -101,7 +101,7 @@ class Lanes(PageCase):
         self.assertEqual(sum(view["objects"] for view in views), figures["items"]["objects"])
         self.assertAlmostEqual(sum(view["share"] for view in views), 1)
         # A stage did what the views did in it.
-        stages = {row["name"]: row for resource in figures["run_window"]["resources"] if resource["name"] != "GPU" for row in resource.get("parts", [resource])}
+        stages = {row["name"]: row for resource in figures["run_window"]["resources"] if not resource["name"].startswith("GPU") for row in resource.get("parts", [resource])}
         self.assertEqual({stage["name"] for stage in views[0]["stages"]}, {"read", "decode", "preprocess", "detect", "encode", "commit"})
         for name, row in stages.items():
             of_views = [stage for view in views for stage in view["stages"] if stage["name"] == name]

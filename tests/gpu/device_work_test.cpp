@@ -5,9 +5,15 @@
 namespace millrace {
 namespace {
 
-/// An operation that was timed.
+using Engine = DeviceWork::Engine;
+
+/// A job that was timed.
 void run(DeviceWork& work, const DeviceWork::Job& job, double seconds) {
   if (work.ran(job)) work.took(job, seconds);
+}
+
+std::int64_t kernels_ns(const DeviceWork& work, std::size_t part) {
+  return work.parts().at(part).engines.at(Engine::kernels).busy_ns;
 }
 
 TEST_CASE("an operation counts with the lower quartile of its times per unit") {
@@ -18,8 +24,9 @@ TEST_CASE("an operation counts with the lower quartile of its times per unit") {
   const auto parts = work.parts();
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].stage == "segment");
-  CHECK(parts[0].operations == 5);
-  CHECK(parts[0].busy_ns == 27'500'000);  // 11 units of 2.5 ms
+  CHECK(parts[0].engines.size() == 1);
+  CHECK(parts[0].engines.at(Engine::kernels).jobs == 5);
+  CHECK(parts[0].engines.at(Engine::kernels).busy_ns == 27'500'000);  // 11 units of 2.5 ms
   CHECK(parts[0].copied_bytes == 0);
 }
 
@@ -28,16 +35,35 @@ TEST_CASE("stages have times of their own; an operation without a time counts no
   run(work, {"preprocess", 0, "letterbox", 16}, 0.016);
   work.ran({"detect", 0, "letterbox", 16});
   run(work, {"detect", 1, "find_boxes", 1}, 0.002);
-  work.copied("detect", 10);
-  work.copied("detect", 5);
   CHECK_FALSE(work.ran({"detect", 2, "copy", 0}));  // nothing to do
   const auto parts = work.parts();
   REQUIRE(parts.size() == 2);
   CHECK(parts[0].stage == "detect");
-  CHECK(parts[0].busy_ns == 2'000'000);
-  CHECK(parts[0].operations == 2);
-  CHECK(parts[0].copied_bytes == 15);
-  CHECK(parts[1].busy_ns == 16'000'000);
+  CHECK(parts[0].engines.at(Engine::kernels).busy_ns == 2'000'000);
+  CHECK(parts[0].engines.at(Engine::kernels).jobs == 2);
+  CHECK(parts[1].engines.at(Engine::kernels).busy_ns == 16'000'000);
+}
+
+TEST_CASE("copies count for the engine of their direction, and small ones say nothing about large ones") {
+  DeviceWork work;
+  const auto copy = [&](Engine engine, double bytes, double seconds) {
+    run(work, {"segment", 0, "", bytes, engine}, seconds);
+  };
+  run(work, {"segment", 0, "outline", 4}, 0.004);
+  // 1 byte/us, and three of four uploads waited for those of another lane.
+  for (const double seconds : {0.003, 0.002, 0.001, 0.002}) copy(Engine::uploads, 1000, seconds);
+  copy(Engine::uploads, 10, 30e-6);
+  for (int i = 0; i < 100; ++i) work.ran({"segment", 0, "", 10, Engine::uploads});
+  copy(Engine::downloads, 500, 0.001);
+  const auto parts = work.parts();
+  REQUIRE(parts.size() == 1);
+  const auto& engines = parts[0].engines;
+  CHECK(engines.at(Engine::kernels).busy_ns == 4'000'000);
+  CHECK(engines.at(Engine::uploads).jobs == 105);
+  CHECK(static_cast<double>(engines.at(Engine::uploads).busy_ns) == doctest::Approx(4 * 2e6 + 101 * 30e3));
+  CHECK(engines.at(Engine::downloads).jobs == 1);
+  CHECK(engines.at(Engine::downloads).busy_ns == 1'000'000);
+  CHECK(parts[0].copied_bytes == 4 * 1000 + 101 * 10 + 500);
 }
 
 TEST_CASE("small jobs say nothing about large ones, nor one place about another") {
@@ -45,13 +71,13 @@ TEST_CASE("small jobs say nothing about large ones, nor one place about another"
   // A few bytes take 3 us, as a launch does. A whole input takes 4 us.
   for (int i = 0; i < 31; ++i) run(work, {"detect", 0, "zero", 64}, 3e-6);
   run(work, {"detect", 0, "zero", 2.4e6}, 4e-6);
-  CHECK(work.parts()[0].busy_ns == doctest::Approx(31 * 3'000 + 4'000).epsilon(0.001));
+  CHECK(kernels_ns(work, 0) == doctest::Approx(31 * 3'000 + 4'000).epsilon(0.001));
   // The inputs of two models: the second has more pixels.
   for (int i = 0; i < 20; ++i) {
     run(work, {"preprocess", 0, "letterbox", 16}, 0.001);
     run(work, {"preprocess", 1, "letterbox", 16}, 0.003);
   }
-  CHECK(work.parts()[1].busy_ns == doctest::Approx(20 * 4'000'000).epsilon(0.001));
+  CHECK(kernels_ns(work, 1) == doctest::Approx(20 * 4'000'000).epsilon(0.001));
 }
 
 TEST_CASE("only the first operations are timed, and all are counted") {
@@ -65,8 +91,8 @@ TEST_CASE("only the first operations are timed, and all are counted") {
   }
   CHECK(timed >= 16);
   CHECK(timed <= 17 * 32);
-  CHECK(work.parts().front().operations == 1000);
-  CHECK(work.parts().front().busy_ns == doctest::Approx(3e9));
+  CHECK(work.parts().front().engines.at(Engine::kernels).jobs == 1000);
+  CHECK(kernels_ns(work, 0) == doctest::Approx(3e9));
 }
 
 TEST_CASE("busy time never falls, also if later times are shorter") {
@@ -74,8 +100,8 @@ TEST_CASE("busy time never falls, also if later times are shorter") {
   std::int64_t before = 0;
   for (const double seconds : {0.009, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002}) {
     run(work, {"segment", 0, "outline", 1}, seconds);
-    CHECK(work.parts()[0].busy_ns >= before);
-    before = work.parts()[0].busy_ns;
+    CHECK(kernels_ns(work, 0) >= before);
+    before = kernels_ns(work, 0);
   }
   CHECK(before == 16'000'000);
 }

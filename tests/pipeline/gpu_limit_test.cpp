@@ -103,6 +103,47 @@ Snapshot waiting_in_postprocess() {
   return window;
 }
 
+/// Copies of `preprocess` to a GPU.
+ResourceReading uploads(double busy_s) {
+  ResourceReading copies{reading("GPU uploads", 1, busy_s), {reading("preprocess uploads", 1, busy_s)}, false, true};
+  copies.parts[0].stage = "preprocess";
+  copies.copies = true;
+  return copies;
+}
+
+TEST_CASE("a run bound by copies names them, also if kernels take much of the time too") {
+  Snapshot window = with(gpu_of(4, 0.4, 2.5, 0.3));
+  window.resources.push_back(uploads(9.5));
+  Verdict verdict = judge({}, window);
+  CHECK(verdict.stage == "preprocess uploads");
+  CHECK(verdict.resource == "GPU uploads");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::unknown);
+  CHECK(verdict.gain == doctest::Approx(10 / 7.3 - 1).epsilon(0.001));
+  CHECK(
+      verdict.sentence ==
+      "`preprocess uploads` holds the run back: the GPU uploads were busy 95 % of the time. These are times of copies "
+      "alone, and the lanes wait for them. The source had no credits 90 % of the time. Runner-up: the workers (mostly "
+      "`decode`) at 73 %. If `preprocess uploads` were twice as fast, the run would gain at most 37 %: then `decode` "
+      "is "
+      "the limit.");
+  window.resources.back() = uploads(10.2);
+  CHECK(says(judge({}, window),
+             "the GPU uploads were busy all the time: one after another, they would take 102 % of it"));
+}
+
+TEST_CASE("copies run while kernels do: only one of them can fill its part of a GPU") {
+  Snapshot window = with(gpu_of(5, 0.4, 1, 0.3));
+  window.resources.push_back(uploads(6));
+  CHECK_FALSE(gpu_is_full(window));
+  CHECK(judge({}, window).resource == "lane");
+  window = with(gpu_of(7, 0.4, 2.4, 0.3));
+  window.resources.insert(window.resources.begin(), uploads(6));
+  const Verdict verdict = judge({}, window);
+  CHECK(verdict.stage == "encoder");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
+  CHECK(says(verdict, "These are times of kernels alone"));
+}
+
 TEST_CASE("a stage that waits for the kernels of another one is not blamed for them") {
   const Snapshot window = with_waits_of_kernels(waiting_in_postprocess());
   const auto& parts = window.resources[2].parts;
@@ -113,6 +154,17 @@ TEST_CASE("a stage that waits for the kernels of another one is not blamed for t
   CHECK(verdict.stage == "segment");
   CHECK(verdict.resource == "lane");
   CHECK(says(verdict, "of that time: segment 95 %, postprocess 5 %"));
+}
+
+TEST_CASE("a stage is blamed for the waits for its copies") {
+  Snapshot window = waiting_in_postprocess();
+  auto& parts = window.resources[2].parts;
+  parts.insert(parts.begin(), reading("preprocess", 1, 0));
+  window.resources.push_back(uploads(2));
+  // Lanes wait for 8.5 s: for 8 s of kernels, and 2 s of copies.
+  const Snapshot moved = with_waits_of_kernels(window);
+  CHECK(moved.resources[2].parts[0].busy_ns == seconds(8.5 * 2 / 10));
+  CHECK(moved.resources[2].parts[1].busy_ns == seconds(0.5 + 8.5 * 8 / 10));
 }
 
 TEST_CASE("without core times, or without the stages of all kernels, waits stay where they were measured") {

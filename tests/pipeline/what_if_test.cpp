@@ -161,6 +161,29 @@ TEST_CASE("a stage gains by its kernels, also if a later stage waits for them") 
   CHECK(near(what_if.predict("postprocess x2").frames_per_s, rate_of(model), 0.03));
 }
 
+TEST_CASE("several lanes wait for their own copies, and not for those of others") {
+  PipelineModel model = lane_bound();
+  // Three lanes, each with 0.02 s of copies, 0.03 s of kernels and 0.01 s on a core for a picture.
+  model.lane_stages = {{"preprocess", {0, 1, 0, 0.02}}, {"segment", {0.01, 1, 0.03}}};
+  model.lanes = 3;
+  model.workers = 8;
+  model.cores = 16;
+  const Outcome outcome = simulate(model);
+  Snapshot window = outcome.finished - outcome.begun;
+  ResourceReading copies{{.name = "GPU uploads", .servers = 1}, {}, false, true, true};
+  copies.parts.push_back({.name = "preprocess uploads", .stage = "preprocess", .servers = 1});
+  copies.parts[0].busy_ns = copies.total.busy_ns = 20'000'000 * window.committed;
+  window.resources.push_back(copies);
+  const auto recording = recording_of(window, {model.batch, 1, 0});
+  REQUIRE(recording);
+  CHECK(recording->model.gpus == 1);
+  const StageCosts& preprocess = recording->model.lane_stages[0];
+  for (const Cost& cost : preprocess.recorded) CHECK(near(cost.wait_s, 0.02 * model.batch, 0.05));
+  PipelineModel changed = model;
+  changed.lanes = 1;
+  CHECK(near(WhatIf(*recording).predict("threads.lanes=1").frames_per_s, rate_of(changed), 0.05));
+}
+
 TEST_CASE("a second GPU has lanes of its own") {
   PipelineModel model = lane_bound();
   for (auto& stage : model.lane_stages) stage.mean = {0.005, 1, stage.mean.core_s};

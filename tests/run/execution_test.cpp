@@ -298,12 +298,16 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls and oper
     const DeviceWork::Job job{"detect", 0, "find_boxes", 2};
     device.work->ran(job);
     device.work->took(job, 0.003);
-    device.work->copied("detect", 100);
+    const DeviceWork::Job copy{"detect", 0, "", 100, DeviceWork::Engine::uploads};
+    device.work->ran(copy);
+    device.work->took(copy, 0.007);
   }
-  models[0].work->copied("encode", 7);  // copies without operations are no work of the GPU's cores
+  const DeviceWork::Job masks{"encode", 0, "", 7, DeviceWork::Engine::downloads};
+  models[0].work->ran(masks);
+  models[0].work->took(masks, 0.001);
   Snapshot snapshot;
   add_gpus(snapshot, models, 2, parts);
-  REQUIRE(snapshot.resources.size() == 1);
+  REQUIRE(snapshot.resources.size() == 3);
   const auto& gpu = snapshot.resources.front();
   CHECK(gpu.total.name == "GPU");
   CHECK(gpu.total.servers == 2);
@@ -319,6 +323,24 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls and oper
   CHECK(gpu.parts[3].stage == "detect");
   CHECK(gpu.parts[3].busy_ns == 6'000'000);
   CHECK(gpu.parts[3].launch_ns == 0);
+  CHECK_FALSE(gpu.copies);
+  // Copies are no work of the cores that run kernels.
+  for (const auto& [resource, direction, stage, items, busy_ns] :
+       {std::tuple{snapshot.resources[1], "uploads", "detect", 2, 14'000'000},
+        {snapshot.resources[2], "downloads", "encode", 1, 1'000'000}}) {
+    CHECK(resource.total.name == std::string("GPU ") + direction);
+    CHECK(resource.total.servers == 2);
+    CHECK(resource.waited_for_by_lanes);
+    CHECK(resource.copies);
+    REQUIRE(resource.parts.size() == 1);
+    CHECK(resource.parts[0].name == std::string(stage) + " " + direction);
+    CHECK(resource.parts[0].stage == stage);
+    for (const Reading& row : {resource.total, resource.parts[0]}) {
+      CHECK(row.items == items);
+      CHECK(row.busy_ns == busy_ns);
+      CHECK(row.launch_ns == 0);
+    }
+  }
   CHECK(copied_bytes(models) == std::map<std::string, std::int64_t>{{"detect", 200}, {"encode", 7}});
   CHECK(copied_bytes(std::vector<DeviceModels>(1)).empty());
 }

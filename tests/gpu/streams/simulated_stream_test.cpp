@@ -15,7 +15,7 @@ namespace {
 
 struct SimulatedDevice {
   std::shared_ptr<SimulatedGpu> gpu = std::make_shared<SimulatedGpu>(
-      SimulatedRates{1e12, 1e12, {{"letterbox", 0.001}, {"find_boxes", 0.002}, {"outline", 0.003}}});
+      SimulatedRates{1e9, 5e8, {{"letterbox", 0.001}, {"find_boxes", 0.002}, {"outline", 0.003}}});
   SimulatedStream* stream = nullptr;
   std::unique_ptr<Device> device;
 
@@ -60,8 +60,16 @@ TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing
   REQUIRE(work->parts().size() == 1);
   const DeviceWork::Part part = work->parts().front();
   CHECK(part.stage == "all");
-  CHECK(part.busy_ns + 10'000'000 == given.gpu->busy_ns());
-  CHECK(part.copied_bytes > 64 * 36 * 3);  // the picture, and the masks
+  CHECK(part.engines.at(DeviceWork::Engine::kernels).busy_ns + 10'000'000 == given.gpu->busy_ns());
+  // Copies take 1 ns a byte to the device, and 2 ns a byte to the host.
+  const std::int64_t picture_bytes = 64 * 36 * 3, masks_bytes = part.copied_bytes - picture_bytes;
+  CHECK(masks_bytes > 0);
+  for (const auto& [engine, ns] :
+       {std::pair{DeviceWork::Engine::uploads, picture_bytes}, {DeviceWork::Engine::downloads, 2 * masks_bytes}}) {
+    const DeviceWork::Sum sum = part.engines.at(engine);
+    CHECK(sum.jobs == 1);
+    CHECK(static_cast<double>(sum.busy_ns) == doctest::Approx(static_cast<double>(ns)).epsilon(0.001));
+  }
 }
 
 TEST_CASE("simulated masks are ellipses with the size of their picture, also if they need a second wait") {
