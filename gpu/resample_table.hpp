@@ -35,22 +35,37 @@ MILLRACE_DEVICE inline int maximum_triangle_taps(int from, int to) {
   return static_cast<int>(std::ceil(scale > 1.0 ? scale : 1.0)) * 2 + 1;
 }
 
-/// Returns the inputs of value i of a triangle_table, and writes their weights.
-MILLRACE_DEVICE inline TapRange triangle_taps(int from, int to, int i, std::int32_t* weights) {
-  constexpr int one = 1 << 22;  // 22 of 32 bits: 8 are for the pixel, 2 prevent an overflow
+/// Value i of a triangle_table: its inputs, and what their weights need.
+struct TriangleValue {
+  int first, count;
+  double centre, inverse, sum;
+
+  /// Returns the weight of input first + k.
+  MILLRACE_DEVICE std::int32_t weight(int k) const {
+    constexpr int one = 1 << 22;  // 22 of 32 bits: 8 are for the pixel, 2 prevent an overflow
+    return static_cast<std::int32_t>(0.5 + (sum != 0 ? share(k) / sum : 0.0) * one);
+  }
+  MILLRACE_DEVICE double share(int k) const {
+    const double rest = 1.0 - std::fabs((k + first - centre + 0.5) * inverse);
+    return rest > 0.0 ? rest : 0.0;
+  }
+};
+/// Returns value i of a triangle_table.
+MILLRACE_DEVICE inline TriangleValue triangle_value(int from, int to, int i) {
   const double scale = static_cast<double>(from) / to;
   const double support = scale > 1.0 ? scale : 1.0, inverse = 1.0 / support, centre = (i + 0.5) * scale;
   const int begin = static_cast<int>(centre - support + 0.5), end = static_cast<int>(centre + support + 0.5);
   const int first = begin > 0 ? begin : 0, count = (end < from ? end : from) - first;
-  const auto weight = [&](int k) {
-    const double rest = 1.0 - std::fabs((k + first - centre + 0.5) * inverse);
-    return rest > 0.0 ? rest : 0.0;
-  };
-  double sum = 0;
-  for (int k = 0; k < count; ++k) sum += weight(k);
-  for (int k = 0; k < count; ++k)
-    weights[k] = static_cast<std::int32_t>(0.5 + (sum != 0 ? weight(k) / sum : 0.0) * one);
-  return {first, count};
+  TriangleValue value{first, count, centre, inverse, 0};
+  for (int k = 0; k < count; ++k) value.sum += value.share(k);
+  return value;
+}
+
+/// Returns the inputs of value i of a triangle_table, and writes their weights.
+MILLRACE_DEVICE inline TapRange triangle_taps(int from, int to, int i, std::int32_t* weights) {
+  const TriangleValue value = triangle_value(from, to, i);
+  for (int k = 0; k < value.count; ++k) weights[k] = value.weight(k);
+  return {value.first, value.count};
 }
 
 /// Returns the inputs of value i of a linear_table, and writes their two weights.

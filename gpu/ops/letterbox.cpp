@@ -25,18 +25,6 @@ double rows_of(const LetterboxJob& job) { return job.count; }
 
 constexpr Operation<LetterboxJob> operation{.name = "letterbox", .host = on_host, .body = body, .units = rows_of};
 
-/// Returns the taps for the part of an axis that the input shows, without memory.
-ResampleTaps taps_of(int from, int to, int before, int input, bool triangle) {
-  ResampleTaps taps;
-  taps.from = from;
-  taps.to = to;
-  const ShownPixels shown = shown_pixels(before, to, input);
-  taps.begin = shown.begin;
-  taps.size = shown.size;
-  taps.taps = triangle ? maximum_triangle_taps(from, to) : 2;
-  return taps;
-}
-
 }  // namespace
 
 LetterboxRow letterbox_row(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
@@ -60,21 +48,7 @@ LetterboxRow letterbox_row(const DeviceImage& raster, const LetterboxGeometry& g
     const bool halved = row.width == 2 * to_width && row.height == 2 * to_height;
     row.resampling = halved ? Resampling::mean_of_four : Resampling::linear;
   }
-  row.x = taps_of(row.width, to_width, geometry.left, spec.width, triangle);
-  row.y = taps_of(row.height, to_height, geometry.top, spec.height, triangle);
   return row;
-}
-
-std::size_t tap_words(const ResampleTaps& taps) {
-  // Each value has `first`, `count` and its weights.
-  return static_cast<std::size_t>(taps.size) * (2 + static_cast<std::size_t>(taps.taps));
-}
-
-std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory) {
-  taps.first = memory;
-  taps.count = taps.first + taps.size;
-  taps.weights = taps.count + taps.size;
-  return memory + tap_words(taps);
 }
 
 void letterbox_on_host(const LetterboxRow& row) {
@@ -97,10 +71,7 @@ void letterbox_on_host(const LetterboxRow& row) {
                  row.type == DType::f16 ? to_f16 : to_bf16);
 }
 
-void letterbox_body(const LetterboxRow& row) {
-  letterbox_kernel::fill_all_taps(row);
-  letterbox_kernel::fill_input(row);
-}
+void letterbox_body(const LetterboxRow& row) { letterbox_kernel::fill_input(row); }
 
 void letterbox(Device& device, std::vector<LetterboxRow> rows) {
   // CUDA refuses a launch without blocks.
@@ -122,20 +93,8 @@ void letterbox(Device& device, std::vector<LetterboxRow> rows) {
   job.type = first.type;
   // This vector ends with the function. Only the CPU reads the span, before device.run() returns.
   job.request = rows;
-  std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
-  // letterbox_cpu() makes its own tables.
-  if (!device.on_host()) {
-    std::size_t words = 0;
-    for (const LetterboxRow& row : rows) {
-      words += tap_words(row.x) + tap_words(row.y);
-      job.longest_axis = std::max({job.longest_axis, row.x.size, row.y.size});
-    }
-    taps = device.allocate<std::int32_t>(words);
-    std::int32_t* next = taps.get();
-    for (LetterboxRow& row : rows) next = place_taps(row.y, place_taps(row.x, next));
-    // Stored, because the arguments of a kernel have at most 4 kB.
-    job.rows = device.store(std::span<const LetterboxRow>(rows));
-  }
+  // Stored, because the arguments of a kernel have at most 4 kB.
+  if (!device.on_host()) job.rows = device.store(job.request);
   device.run(operation, job);
 }
 

@@ -4,36 +4,41 @@
 namespace millrace {
 namespace {
 
-/// Computes each weight once, not for each pixel. Block y is the axis (0: columns, 1: rows), block z the picture.
-/// The host does not send the weights, since a table would add some kilobytes for each picture size.
-__global__ void fill_taps(const LetterboxJob job) {
-  const LetterboxRow& picture = job.rows[blockIdx.z];
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const bool rows = blockIdx.y == 1;
-  if (i < (rows ? picture.y : picture.x).size) letterbox_kernel::fill_taps(picture, rows, i);
-}
+using letterbox_kernel::thread_rows, letterbox_kernel::tile;
 
+constexpr int team = tile * thread_rows;
+
+/// A thread of the block that runs this code.
+struct ThisBlock {
+  letterbox_kernel::Thread thread{static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.y), {}};
+  template <class Phase>
+  __device__ void all(const Phase& phase) {
+    phase(thread);
+    __syncthreads();
+  }
+};
+
+/// A block fills a tile. Block z is the picture.
 template <class Out>
-__global__ void letterbox(const LetterboxJob job) {
+__global__ void __launch_bounds__(team) letterbox(const LetterboxJob job) {
+  __shared__ letterbox_kernel::TileMemory memory;
   const LetterboxRow& picture = job.rows[blockIdx.z];
-  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  if (x >= job.width || y >= job.height) return;
-  const std::int64_t plane = static_cast<std::int64_t>(job.width) * job.height;
-  Out* const out = static_cast<Out*>(picture.out) + static_cast<std::int64_t>(y) * job.width + x;
-  for (int p = 0; p < 3; ++p) put(out + p * plane, letterbox_value(picture, x, y, p));
+  const std::int64_t plane_size = static_cast<std::int64_t>(job.width) * job.height;
+  const auto write = [&](int plane, int x, int y, float value) {
+    put(static_cast<Out*>(picture.out) + plane * plane_size + static_cast<std::int64_t>(y) * job.width + x, value);
+  };
+  ThisBlock block;
+  letterbox_kernel::fill_tile(picture, static_cast<int>(blockIdx.x) * tile, static_cast<int>(blockIdx.y) * tile, memory,
+                              block, write);
 }
 
 }  // namespace
 
 void launch(const LetterboxJob& job, Stream& stream) {
   const cudaStream_t cuda = cuda_stream(stream);
-  const auto count = static_cast<unsigned>(job.count);
-  // As many threads as the longest axis of all pictures needs. Those beyond their own axis return at once.
-  fill_taps<<<dim3(blocks_of(job.longest_axis, 128), 2, count), 128, 0, cuda>>>(job);
-  check_launch("fill_taps");
-  // The 32 threads of a warp write neighbours of one row. The stream starts it after all taps are filled.
-  const dim3 block(32, 8), grid(blocks_of(job.width, 32), blocks_of(job.height, 8), count);
+  // The 32 threads of a warp write neighbours of one row.
+  const dim3 block(tile, thread_rows);
+  const dim3 grid(blocks_of(job.width, tile), blocks_of(job.height, tile), static_cast<unsigned>(job.count));
   if (job.type == DType::f32) {
     letterbox<float><<<grid, block, 0, cuda>>>(job);
   } else if (job.type == DType::f16) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,14 +13,6 @@
 #include "gpu/resample_table.hpp"
 
 namespace millrace {
-
-/// The taps of one axis, in scratch memory of the device. The first kernel fills them.
-struct ResampleTaps {
-  std::int32_t *first = nullptr, *count = nullptr, *weights = nullptr;
-  int taps = 0;             ///< maximum number of weights of a value
-  int from = 0, to = 0;     ///< side of the raster, and of the resized picture
-  int begin = 0, size = 0;  ///< the part of the `to` values that the input shows
-};
 
 /// The resampling of a letterbox. All kinds equal letterbox_cpu to the bit.
 enum class Resampling {
@@ -38,10 +31,9 @@ struct LetterboxRow {
   DType type = DType::f32;
   void* out = nullptr;  ///< [3, spec.height, spec.width]
   Resampling resampling = Resampling::linear;
-  ResampleTaps x, y;
 };
 
-/// Returns the row for an uploaded raster and an input [3, H, W], without memory for its taps.
+/// Returns the row for an uploaded raster and an input [3, H, W].
 LetterboxRow letterbox_row(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
                            const Tensor& input);
 
@@ -55,43 +47,146 @@ struct LetterboxJob {
   std::span<const LetterboxRow> request;  ///< for the CPU
   const LetterboxRow* rows = nullptr;     ///< the same, in device memory
   int count = 0;
-  int longest_axis = 0;  ///< largest number of values of one axis, over all rows
   int width = 0, height = 0;
   DType type = DType::f32;
 };
 
-/// Returns the size of the taps, in words of 32 bits.
-std::size_t tap_words(const ResampleTaps& taps);
-/// Places the taps in this memory. Returns the end of them.
-std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory);
-
 /// Fills one input on the CPU.
 void letterbox_on_host(const LetterboxRow& row);
-/// Runs the bodies of the kernels below for one input, one after another.
+/// Runs the body of the kernel below for one input, one thread after another.
 void letterbox_body(const LetterboxRow& row);
-/// Queues the kernels (letterbox.cu).
+/// Queues the kernel (letterbox.cu).
 void launch(const LetterboxJob& job, Stream& stream);
 
+/// A block of threads fills a tile of an input. It works in phases, and a barrier follows each of them. So the host can
+/// run a phase for one thread after another.
+///
+/// The block computes the weights of its tile, because a table of all weights would need memory and another launch.
+/// The triangle filter has two passes. The first writes levels that the second reads, so they are in shared memory.
 namespace letterbox_kernel {
 
-/// Fills the taps of value i of the shown part of an axis.
-MILLRACE_DEVICE inline void fill_taps(const LetterboxRow& picture, bool rows, int i) {
-  const ResampleTaps& taps = rows ? picture.y : picture.x;
-  std::int32_t* weights = taps.weights + static_cast<std::int64_t>(i) * taps.taps;
-  const bool triangle = picture.spec.filter == ResizeFilter::pil_bilinear_antialias;
-  const TapRange range = triangle ? triangle_taps(taps.from, taps.to, taps.begin + i, weights)
-                                  : linear_taps(taps.from, taps.to, rows, taps.begin + i, weights);
-  taps.first[i] = range.first;
-  taps.count[i] = range.count;
-}
+constexpr int tile = 32;                        ///< side of a tile, in values; a warp has a row
+constexpr int thread_rows = 16;                 ///< a block has tile * thread_rows threads
+constexpr int own_values = tile / thread_rows;  ///< values of a thread in each plane, every 16th of a column
+/// Rows of the first pass that are in memory at once (columns, if that pass is along y). They are enough for a reduction
+/// by 2.1. A tile that needs more of them works through several slices.
+constexpr int slice = 72;
+/// Weights of a value that are in memory. They are all up to a reduction by 16. Threads compute the others each time.
+constexpr int kept_weights = 33;
+
+/// Values [begin, end).
+struct Range {
+  int begin, end;
+  MILLRACE_DEVICE bool has(int i) const { return i >= begin && i < end; }
+};
+
+/// How the values of a tile come from the raster along one axis, by column or row of the tile.
+struct AxisTaps {
+  std::int32_t first[tile], count[tile];
+  std::int32_t weights[kept_weights][tile];
+  TriangleValue triangle[tile];  ///< for the weights that are not kept
+};
+
+/// The shared memory of a block.
+struct TileMemory {
+  AxisTaps x, y;
+  std::uint8_t levels[3][slice * tile];  ///< of the first pass, by channel; a row has `tile` or `slice` values
+};
+
+/// A thread at (x, y) of its block. It has the values at x of the rows y + 16 * i of the tile.
+struct Thread {
+  int x, y;
+  std::int32_t sums[own_values][3];  ///< of the second pass, by channel
+};
 
 MILLRACE_DEVICE inline int clamp(int value, int high) { return value < 0 ? 0 : value > high ? high : value; }
 
-/// Rounds a value with 22 fraction bits to 8 bits.
-MILLRACE_DEVICE inline int rounded(std::int32_t sum) { return clamp(sum >> 22, 255); }
+constexpr int fraction_bits = 22;  ///< of the triangle's weights, and of sums
+constexpr std::int32_t half = 1 << (fraction_bits - 1);
 
-constexpr std::int32_t half = 1 << 21;
+/// Rounds a sum that began with `half` to 8 bits.
+MILLRACE_DEVICE inline int rounded(std::int32_t sum) { return clamp(sum >> fraction_bits, 255); }
 
+/// Returns the values of a tile that show the picture, along one axis. The tile begins at pixel `at` of the input.
+MILLRACE_DEVICE inline Range shown(int at, int input, int before, int resized) {
+  const int end = before + resized < input ? before + resized : input;
+  return {clamp(before - at, tile), clamp(end - at, tile)};
+}
+
+/// Fills the taps of value i of a tile, which is value `resized` of the resized picture.
+MILLRACE_DEVICE inline void fill_taps(const LetterboxRow& picture, bool rows, AxisTaps& taps, int i, int resized) {
+  const int from = rows ? picture.height : picture.width,
+            to = rows ? picture.geometry.resized_height : picture.geometry.resized_width;
+  if (picture.spec.filter == ResizeFilter::pil_bilinear_antialias) {
+    const TriangleValue value = triangle_value(from, to, resized);
+    taps.first[i] = value.first;
+    taps.count[i] = value.count;
+    taps.triangle[i] = value;
+    for (int k = 0; k < value.count && k < kept_weights; ++k) taps.weights[k][i] = value.weight(k);
+  } else {
+    std::int32_t weights[2];
+    taps.first[i] = linear_taps(from, to, rows, resized, weights).first;
+    taps.weights[0][i] = weights[0];
+    taps.weights[1][i] = weights[1];
+  }
+}
+
+/// Calls tap(k, weight) for taps [begin, end) of value i.
+template <class Tap>
+MILLRACE_DEVICE void for_taps(const AxisTaps& taps, int i, int begin, int end, const Tap& tap) {
+  int k = begin;
+  for (; k < end && k < kept_weights; ++k) tap(k, taps.weights[k][i]);
+  MILLRACE_ROLLED
+  for (; k < end; ++k) tap(k, taps.triangle[i].weight(k));
+}
+
+/// The first pass of the triangle filter: levels at columns `across` and rows `down`. Along the axis of this pass, these
+/// are values of the tile. Along the other axis, they are pixels of the raster.
+MILLRACE_DEVICE inline void first_pass(const LetterboxRow& picture, TileMemory& memory, bool x_first, Range across,
+                                       Range down, const Thread& thread) {
+  const AxisTaps& taps = x_first ? memory.x : memory.y;
+  const std::int64_t row_bytes = std::int64_t{3} * picture.row_pixels, step = x_first ? 3 : row_bytes;
+  for (int y = down.begin + thread.y; y < down.end; y += thread_rows) {
+    for (int x = across.begin + thread.x; x < across.end; x += tile) {
+      const int i = x_first ? x : y;
+      const std::uint8_t* pixel =
+          picture.pixels + (x_first ? y * row_bytes + 3 * taps.first[i] : taps.first[i] * row_bytes + 3 * x);
+      std::int32_t red = half, green = half, blue = half;
+      for_taps(taps, i, 0, taps.count[i], [&](int, std::int32_t weight) {
+        red += pixel[0] * weight;
+        green += pixel[1] * weight;
+        blue += pixel[2] * weight;
+        pixel += step;
+      });
+      const int at = x_first ? (y - down.begin) * tile + x : y * slice + x - across.begin;
+      // Rounded to 8 bits, because Pillow stores them so.
+      memory.levels[0][at] = static_cast<std::uint8_t>(rounded(red));
+      memory.levels[1][at] = static_cast<std::uint8_t>(rounded(green));
+      memory.levels[2][at] = static_cast<std::uint8_t>(rounded(blue));
+    }
+  }
+}
+
+/// The second pass: adds rows `part` of the first pass (or columns) to the thread's sums.
+MILLRACE_DEVICE inline void second_pass(const TileMemory& memory, bool x_first, Range columns, Range rows, Range part,
+                                        Thread& thread) {
+  const AxisTaps& taps = x_first ? memory.y : memory.x;
+  if (!columns.has(thread.x)) return;
+  MILLRACE_UNROLL
+  for (int j = 0; j < own_values; ++j) {
+    const int y = thread.y + j * thread_rows, o = x_first ? y : thread.x;
+    if (!rows.has(y)) continue;
+    const int first = taps.first[o], end = first + taps.count[o];
+    const int begin = first > part.begin ? first : part.begin, until = end < part.end ? end : part.end;
+    for_taps(taps, o, begin - first, until - first, [&](int k, std::int32_t weight) {
+      const int from = first + k - part.begin, at = x_first ? from * tile + thread.x : y * slice + from;
+      MILLRACE_UNROLL
+      for (int channel = 0; channel < 3; ++channel) thread.sums[j][channel] += memory.levels[channel][at] * weight;
+    });
+  }
+}
+
+/// Reads a channel of the raster. Beyond the border, the border pixel counts.
 struct Source {
   const LetterboxRow& picture;
   MILLRACE_DEVICE int at(int x, int y, int channel) const {
@@ -100,16 +195,19 @@ struct Source {
   }
 };
 
-MILLRACE_DEVICE inline int linear(const LetterboxRow& picture, int x, int y, int channel) {
+/// The value of column x and row y of the tile.
+MILLRACE_DEVICE inline int linear(const LetterboxRow& picture, const TileMemory& memory, int x, int y, int channel) {
   const Source source{picture};
-  const std::int32_t *wx = picture.x.weights + 2 * x, *wy = picture.y.weights + 2 * y;
-  const int left = picture.x.first[x], upper = picture.y.first[y];
-  const std::int32_t row0 = source.at(left, upper, channel) * wx[0] + source.at(left + 1, upper, channel) * wx[1];
-  const std::int32_t row1 =
-      source.at(left, upper + 1, channel) * wx[0] + source.at(left + 1, upper + 1, channel) * wx[1];
-  return (((wy[0] * (row0 >> 4)) >> 16) + ((wy[1] * (row1 >> 4)) >> 16) + 2) >> 2;
+  const int left = memory.x.first[x], upper = memory.y.first[y];
+  const std::int32_t left_weight = memory.x.weights[0][x], right_weight = memory.x.weights[1][x];
+  const auto row = [&](int at) {
+    return source.at(left, at, channel) * left_weight + source.at(left + 1, at, channel) * right_weight;
+  };
+  const std::int32_t row0 = row(upper), row1 = row(upper + 1);
+  return (((memory.y.weights[0][y] * (row0 >> 4)) >> 16) + ((memory.y.weights[1][y] * (row1 >> 4)) >> 16) + 2) >> 2;
 }
 
+/// The value of column x and row y of the resized picture.
 MILLRACE_DEVICE inline int mean_of_four(const LetterboxRow& picture, int x, int y, int channel) {
   const Source source{picture};
   return (source.at(2 * x, 2 * y, channel) + source.at(2 * x + 1, 2 * y, channel) +
@@ -117,71 +215,114 @@ MILLRACE_DEVICE inline int mean_of_four(const LetterboxRow& picture, int x, int 
          2;
 }
 
-/// Both passes at once. Results of the first pass are rounded to 8 bits, because Pillow stores them so.
-MILLRACE_DEVICE inline int triangle(const LetterboxRow& picture, int x, int y, int channel) {
-  const Source source{picture};
-  const bool x_first = picture.resampling == Resampling::triangle_x_then_y;
-  const ResampleTaps &inner = x_first ? picture.x : picture.y, &outer = x_first ? picture.y : picture.x;
-  const int i = x_first ? x : y, o = x_first ? y : x;
-  const std::int32_t *inner_weights = inner.weights + static_cast<std::int64_t>(i) * inner.taps,
-                     *outer_weights = outer.weights + static_cast<std::int64_t>(o) * outer.taps;
-  std::int32_t total = half;
-  for (int k = 0; k < outer.count[o]; ++k) {
-    std::int32_t sum = half;
-    for (int l = 0; l < inner.count[i]; ++l) {
-      const int across = inner.first[i] + l, along = outer.first[o] + k;
-      sum += source.at(x_first ? across : along, x_first ? along : across, channel) * inner_weights[l];
+/// Writes the sums of a thread's values for the filters that have no passes.
+MILLRACE_DEVICE inline void resize_without_passes(const LetterboxRow& picture, const TileMemory& memory, int left,
+                                                  int top, Range rows, Thread& thread) {
+  const LetterboxGeometry& g = picture.geometry;
+  const bool halved = picture.resampling == Resampling::mean_of_four;
+  MILLRACE_UNROLL
+  for (int j = 0; j < own_values; ++j) {
+    const int y = thread.y + j * thread_rows;
+    if (!rows.has(y)) continue;
+    MILLRACE_UNROLL
+    for (int channel = 0; channel < 3; ++channel) {
+      thread.sums[j][channel] = (halved ? mean_of_four(picture, left + thread.x - g.left, top + y - g.top, channel)
+                                        : linear(picture, memory, thread.x, y, channel))
+                                << fraction_bits;
     }
-    total += rounded(sum) * outer_weights[k];
-  }
-  return rounded(total);
-}
-
-}  // namespace letterbox_kernel
-
-/// Returns the normalised value at column x, row y of a plane. All taps must be filled.
-MILLRACE_DEVICE inline float letterbox_value(const LetterboxRow& picture, int x, int y, int plane) {
-  const auto p = static_cast<std::size_t>(plane);
-  const auto normalised = [&](float level) {
-    return (level * picture.spec.scale - picture.spec.mean[p]) / picture.spec.std[p];
-  };
-  const int column = x - picture.geometry.left, row = y - picture.geometry.top;
-  if (column < 0 || row < 0 || column >= picture.geometry.resized_width || row >= picture.geometry.resized_height)
-    return normalised(picture.spec.pad[p]);
-  const int channel = picture.spec.bgr ? 2 - plane : plane;
-  const int i = column - picture.x.begin, j = row - picture.y.begin;
-  switch (picture.resampling) {
-    case Resampling::linear:
-      return normalised(static_cast<float>(letterbox_kernel::linear(picture, i, j, channel)));
-    case Resampling::mean_of_four:
-      return normalised(static_cast<float>(letterbox_kernel::mean_of_four(picture, column, row, channel)));
-    default:
-      return normalised(static_cast<float>(letterbox_kernel::triangle(picture, i, j, channel)));
   }
 }
 
-namespace letterbox_kernel {
-
-// What the kernels do for one picture, on the host: one thread after another.
-
-inline void fill_all_taps(const LetterboxRow& picture) {
-  for (int i = 0; i < picture.x.size; ++i) fill_taps(picture, false, i);
-  for (int i = 0; i < picture.y.size; ++i) fill_taps(picture, true, i);
-}
-
-inline void fill_input(const LetterboxRow& picture) {
-  std::int64_t at = 0;
-  for (int plane = 0; plane < 3; ++plane) {
-    for (int y = 0; y < picture.spec.height; ++y) {
-      for (int x = 0; x < picture.spec.width; ++x, ++at) {
-        const float value = letterbox_value(picture, x, y, plane);
-        if (picture.type == DType::f32) {
-          static_cast<float*>(picture.out)[at] = value;
-        } else {
-          static_cast<std::uint16_t*>(picture.out)[at] = picture.type == DType::f16 ? to_f16(value) : to_bf16(value);
-        }
+/// Fills the tile that begins at column `left` and row `top` of the input.
+/// Block::all(phase) calls phase(thread) for all threads of the block, and then has a barrier.
+/// Write(plane, x, y, value) writes a normalised value into the input.
+template <class Block, class Write>
+MILLRACE_DEVICE void fill_tile(const LetterboxRow& picture, int left, int top, TileMemory& memory, Block& block,
+                               const Write& write) {
+  const LetterboxGeometry& g = picture.geometry;
+  const InputSpec& spec = picture.spec;
+  const Range columns = shown(left, spec.width, g.left, g.resized_width),
+              rows = shown(top, spec.height, g.top, g.resized_height);
+  const bool triangle = spec.filter == ResizeFilter::pil_bilinear_antialias;
+  // The others only have padding.
+  if (columns.begin < columns.end && rows.begin < rows.end) {
+    block.all([&](Thread& thread) {
+      // The first row of threads has the columns of the tile, the second has its rows.
+      if (thread.y == 0 && columns.has(thread.x))
+        fill_taps(picture, false, memory.x, thread.x, left + thread.x - g.left);
+      if (thread.y == 1 && rows.has(thread.x)) fill_taps(picture, true, memory.y, thread.x, top + thread.x - g.top);
+      MILLRACE_UNROLL
+      for (int j = 0; j < own_values; ++j) {
+        MILLRACE_UNROLL
+        for (int channel = 0; channel < 3; ++channel) thread.sums[j][channel] = half;
+      }
+    });
+    if (triangle) {
+      const bool x_first = picture.resampling == Resampling::triangle_x_then_y;
+      const AxisTaps& outer = x_first ? memory.y : memory.x;
+      const Range values = x_first ? rows : columns;
+      // Neither `first` nor the end of the taps falls from one value to the next.
+      const int end = outer.first[values.end - 1] + outer.count[values.end - 1];
+      for (int begin = outer.first[values.begin]; begin < end; begin += slice) {
+        const Range part{begin, begin + slice < end ? begin + slice : end};
+        block.all([&](Thread& thread) {
+          first_pass(picture, memory, x_first, x_first ? columns : part, x_first ? part : rows, thread);
+        });
+        block.all([&](Thread& thread) { second_pass(memory, x_first, columns, rows, part, thread); });
       }
     }
+  }
+  block.all([&](Thread& thread) {
+    const int x = left + thread.x;
+    if (x >= spec.width) return;
+    if (!triangle && columns.has(thread.x)) resize_without_passes(picture, memory, left, top, rows, thread);
+    MILLRACE_UNROLL
+    for (int channel = 0; channel < 3; ++channel) {
+      const int plane = spec.bgr ? 2 - channel : channel;
+      const auto p = static_cast<std::size_t>(plane);
+      const float scale = spec.scale, mean = spec.mean[p], std = spec.std[p], pad = spec.pad[p];
+      MILLRACE_UNROLL
+      for (int j = 0; j < own_values; ++j) {
+        const int tile_y = thread.y + j * thread_rows, y = top + tile_y;
+        if (y >= spec.height) continue;
+        const bool padding = !columns.has(thread.x) || !rows.has(tile_y);
+        const float level = padding ? pad : static_cast<float>(rounded(thread.sums[j][channel]));
+        write(plane, x, y, (level * scale - mean) / std);
+      }
+    }
+  });
+}
+
+// What the kernel does for one picture, on the host.
+
+/// The threads of a block, one after another in each phase.
+struct HostBlock {
+  std::array<Thread, static_cast<std::size_t>(tile) * thread_rows> threads;
+  HostBlock() {
+    for (int i = 0; i < tile * thread_rows; ++i)
+      threads[static_cast<std::size_t>(i)] = {.x = i % tile, .y = i / tile, .sums = {}};
+  }
+  template <class Phase>
+  void all(const Phase& phase) {
+    for (Thread& thread : threads) phase(thread);
+  }
+};
+
+template <class Block = HostBlock>
+void fill_input(const LetterboxRow& picture) {
+  const std::int64_t width = picture.spec.width, height = picture.spec.height;
+  const auto write = [&](int plane, int x, int y, float value) {
+    const std::int64_t at = (plane * height + y) * width + x;
+    if (picture.type == DType::f32) {
+      static_cast<float*>(picture.out)[at] = value;
+    } else {
+      static_cast<std::uint16_t*>(picture.out)[at] = picture.type == DType::f16 ? to_f16(value) : to_bf16(value);
+    }
+  };
+  Block block;
+  TileMemory memory;
+  for (int top = 0; top < height; top += tile) {
+    for (int left = 0; left < width; left += tile) fill_tile(picture, left, top, memory, block, write);
   }
 }
 

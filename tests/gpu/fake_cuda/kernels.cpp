@@ -69,13 +69,11 @@ bool run(std::string_view kernel, const fake_cuda::Grid& grid, void** arguments)
     const int bytes = argument<int>(arguments, 2);
     check_grid(kernel, grid, threads(bytes));
     std::memcpy(argument<void*>(arguments, 1), arguments[0], static_cast<std::size_t>(bytes));
-  } else if (kernel == "fill_taps") {
-    const auto& job = argument<LetterboxJob>(arguments, 0);
-    check_grid(kernel, grid, threads(job.longest_axis), blocks(2), blocks(job.count));
-    for (int i = 0; i < job.count; ++i) letterbox_kernel::fill_all_taps(job.rows[i]);
   } else if (kernel.starts_with("letterbox<")) {
+    using letterbox_kernel::thread_rows, letterbox_kernel::tile;
     const auto& job = argument<LetterboxJob>(arguments, 0);
-    check_grid(kernel, grid, threads(job.width), threads(job.height), blocks(job.count));
+    const auto tiles = [](int side) { return (side + tile - 1) / tile; };
+    check_grid(kernel, grid, blocks(tiles(job.width), tile), blocks(tiles(job.height), thread_rows), blocks(job.count));
     for (int i = 0; i < job.count; ++i) letterbox_kernel::fill_input(job.rows[i]);
   } else if (kernel == "find_candidates") {
     const auto& job = argument<HeadJob>(arguments, 0);

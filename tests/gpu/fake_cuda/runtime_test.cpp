@@ -142,12 +142,15 @@ TEST_CASE("a grid that does not fit the work of a kernel ends the process, and s
   millrace::HeadJob job{};
   void* heads[] = {&job};
   CHECK(aborts([&] { fake_cuda::run_kernel(best, {{1}, {512}}, heads); }));  // it has no slots
-  constexpr const char* taps = "millrace::(anonymous namespace)::fill_taps(millrace::LetterboxJob)";
+  constexpr const char* tiles = "void millrace::(anonymous namespace)::letterbox<float>(millrace::LetterboxJob)";
   millrace::LetterboxJob letterboxes{};
-  letterboxes.longest_axis = 4;
+  letterboxes.width = 64;
+  letterboxes.height = 33;
   void* inputs[] = {&letterboxes};
-  CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(taps, {{1, 2, 0}, {4}}, inputs); }));
-  CHECK(aborts([&] { fake_cuda::run_kernel(taps, {{1, 1, 0}, {4, 2}}, inputs); }));
+  CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(tiles, {{2, 2, 0}, {32, 16}}, inputs); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(tiles, {{2, 1, 0}, {32, 16}}, inputs); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(tiles, {{3, 2, 0}, {32, 16}}, inputs); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(tiles, {{2, 2, 0}, {32, 8}}, inputs); }));
   CHECK(aborts([] { fake_cuda::run_kernel("millrace::(anonymous namespace)::new_kernel(int)", {{1}, {1}}, nullptr); }));
   CHECK_FALSE(aborts([] { fake_cuda::run_kernel("at::native::new_kernel(int)", {{1}, {1}}, nullptr); }));
 }
