@@ -46,7 +46,7 @@ def compiled(inputs, tuning, package):
         more = ["--boxes", *boxes[-count:]] if methods_of(package) == ["encode", "decode"] else []
         if not more and count > len(rows):
             break
-        done, _ = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", *rows[-count:], *more,
+        done, _ = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.torch_device, "--out", variants_of(inputs, tuning), "--rows", *rows[-count:], *more,
                       *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
         if done.returncode != 0:
             raise Failed(f"exit code {done.returncode}: {done.stdout[-400:]} {done.stderr[-800:]}")
@@ -57,7 +57,7 @@ def compiled(inputs, tuning, package):
 def verified(inputs, tuning, package):
     """Compares masks of the run's precision with those of TorchScript in fp32."""
     engine = ["--engine", "torchscript"] if tuning == "torchscript" else ["--engine", "aoti", "--set", f"models.variants={variants_of(inputs, tuning)}"]
-    done, wall = run(BUNDLE / "bin/millrace", "verify", package, "--images", inputs / "pictures", "--device", Session.few("cuda", "cpu"), "--set", f"batch.size={Session.few(16, 1)}",
+    done, wall = run(BUNDLE / "bin/millrace", "verify", package, "--images", inputs / "pictures", "--device", Session.torch_device, "--set", f"batch.size={Session.few(16, 1)}",
                      *engine, "--json", env={"MILLRACE_PYTHON": sys.executable})
     if done.returncode not in (0, 3):
         raise Failed(f"exit code {done.returncode}: {done.stderr[-800:]}")

@@ -70,6 +70,19 @@ class OnFakeCuda(gpu_suite_test.SuiteCase):
         count = {what: sum(record["what"] == what for record in records) for what in ("profile", "roof", "model")}
         self.assertEqual(count, {"profile": len(calls), "roof": 5, "model": 8})
 
+    def test_models_are_compiled_for_the_gpu_and_called_plainly_and_as_graphs(self):
+        (self.inputs / "yolov8n.pkg").unlink()  # compiling it takes longer
+        self.exporters()
+        self.suite(1, "compile", "levers", "--short", "--out", self.results)
+        records = self.records()
+        failed = [record for record in records if "failed" in record]
+        self.assertEqual([(record["what"], record["options"]) for record in failed], [("verify", "torchscript"), ("verify", "plain")])
+        for record in failed:  # masks are empty here
+            self.assertIn("nothing to compare", record["failed"])
+        self.assertTrue(list(self.inputs.glob("variants-plain/cuda-sm_90-bf16-*/encode_1.so")))
+        compiled = [(record["options"], record["method"], record["rows"]) for record in records if record["what"] == "lever" and record["options"].startswith("compiled")]
+        self.assertEqual(compiled, [(way, *call) for way in ("compiled, plain", "compiled, plain, graph") for call in (("encode", 1), ("decode", 2))])
+
     def test_the_program_runs_with_boxes_and_in_windows(self):
         records = self.rehearsed("e2e", "windows")
         runs = [record for record in records if record["what"] == "e2e"]
