@@ -137,7 +137,7 @@ void Lane::call_model(const PlannedModel& model, bool measure) {
     if (!measure) return;
     const Stopwatch watch(times.timing_ns);
     for (const CallShape& one : exec_shapes(shape)) {
-      // If memory runs out here, the limit is lower now, and the run makes no call of this size.
+      // If memory runs out here, the report lacks the times of this shape.
       static_cast<void>(
           fits([&] { measure_alone(*engine, *model.package, one.rows, timed_calls, *device_, *models_.demand); }));
     }
