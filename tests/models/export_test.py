@@ -432,6 +432,17 @@ class OwnModels(ExportCase):
         self.assertEqual(described, halved)
         self.check_methods(half)
 
+    def test_weights_in_16_bits_rounded_to_bf16(self):
+        rounded = self.folder / "rounded.pkg"
+        self.run_script("mobile_sam_seeded.py", "--small", self.out)
+        self.run_script("halve.py", "--round", self.out, rounded)
+        self.check_methods(rounded)
+        original, weights = (torch.jit.load(folder / "model.ts").state_dict() for folder in (self.out, rounded))
+        for name, weight in weights.items():
+            if weight.is_floating_point():
+                self.assertEqual(weight.dtype, torch.float16)
+                torch.testing.assert_close(weight, original[name].bfloat16().half(), rtol=0, atol=0)
+
     def test_the_demo_packages(self):
         sys.path.append(str(export_case.REPOSITORY / "models/demo"))
         import demo_detector
