@@ -88,7 +88,7 @@ class OnFakeCuda(gpu_suite_test.SuiteCase):
         runs = [record for record in records if record["what"] == "e2e"]
         self.assertEqual({record["source"] for record in runs}, {"files", "memory"})
         for record in runs:
-            self.assertEqual((record["settings"]["device"], record["boxes_per_picture"]), ("cuda sm_90", 10))
+            self.assertEqual((record["run"]["settings"]["device"], record["boxes_per_picture"]), ("cuda sm_90", 10))
             self.assertGreater(record["pictures_per_s"], 0)
         self.assertEqual([(record["package"], record["windows"]) for record in records if record["what"] == "windows"], [("picture", 9), ("volume", 1)])
 
