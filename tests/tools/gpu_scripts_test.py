@@ -275,7 +275,7 @@ class Scripts(WithPictures):
         self.assertIn("neither OpenCV nor Pillow can be imported; install one of them", done.stderr)
 
     def test_the_tuned_script_takes_batches_that_are_not_full(self):
-        script = Turns(*self.command("--tuned"), seconds=120)
+        script = Turns(*self.command("--tuned"), seconds=600)
         try:
             ways = {"torch.jit.freeze", "torch.jit.freeze, no fuser", "torch.jit.optimize_for_inference"}
             self.assertIn(script.settings["compiled"], ways)
