@@ -16,6 +16,7 @@
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
 #include "run/cpu_plan.hpp"
+#include "run/resolve.hpp"
 
 namespace millrace {
 namespace {
@@ -218,12 +219,13 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
       for (const std::string& word : {arguments.compare_engines ? engine : "", layout, launches})
         name += (name.empty() || word.empty() ? "" : " ") + word;
       Config config = parsed_config(settings);
-      const bool always = config.models.graphs;
+      const bool as_graphs = arguments.compare_graphs ? graphs : config.models.graphs;
+      if (as_graphs) check_graphs(devices);
       all.push_back({.name = name,
                      .config = std::move(config),
                      .only_variants = engine == "aoti",
                      .channels_last = layout != "channels-first",
-                     .graphs = graphs || always});
+                     .graphs = as_graphs});
     }
   }
   // One process has one level. The highest is that of bf16, and it has the instructions that fp32 needs.

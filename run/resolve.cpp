@@ -34,11 +34,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"
 
 }  // namespace
 
+void check_graphs(const Devices& devices) {
+  if (!devices.lanes_wait_for_gpu())
+    throw UsageError("models.graphs needs a GPU, because a CPU has no CUDA graphs; add --device cuda, or leave it out");
+}
+
 ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices,
                        int most_lanes) {
   const bool on_gpu = devices.lanes_wait_for_gpu();
-  if (config.models.graphs && !on_gpu)
-    throw UsageError("models.graphs needs a GPU, because a CPU has no CUDA graphs; add --device cuda, or leave it out");
+  if (config.models.graphs) check_graphs(devices);
   const ThreadOptions& threads = config.threads;
   const GateOptions& gate = config.gate;
   const ReadOptions& read = config.read;

@@ -21,6 +21,9 @@ struct ResolvedConfig {
   GraphOptions graph;
 };
 
+/// Throws UsageError unless the devices can have CUDA graphs.
+void check_graphs(const Devices& devices);
+
 /// Replaces numbers that are 0 in the config by defaults for `cores` cores and these devices.
 /// `planned_team` is the team size of the plan to resume. It applies if the config names no team size.
 /// `most_lanes` is the number of lanes for which the memory of the host may be enough.

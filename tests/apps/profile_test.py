@@ -281,7 +281,8 @@ class Profile(ProfileCase):
         pipe = self.folder / "pipe.csv"
         os.mkfifo(pipe)
         for words, says in ((("--batches", "0"), "whole numbers from 1"), (("--batches", "1,,2"), "whole numbers from 1"), (("--boxes", "a"), "--boxes is 'a'"),
-                            (("--boxes", "99999"), "to 4096"), (("--compare", "clocks"), "it compares precision, engine, layout and graphs"), (("--compare", "graphs"), "--compare graphs needs a GPU, because a CPU has no CUDA graphs"),
+                            (("--boxes", "99999"), "to 4096"), (("--compare", "clocks"), "it compares precision, engine, layout and graphs"),
+                            (("--compare", "graphs"), "--compare graphs needs a GPU, because a CPU has no CUDA graphs"), (("--set", "models.graphs=yes"), "models.graphs needs a GPU"),
                             (("--compare", "precison"), "did you mean 'precision'"), (("--seconds", "-1"), "0 to 3600"), (("--seconds", "nan"), "0 to 3600"),
                             (("--json",), "--json needs a value"), (("--csv", self.folder / "none/a.csv"), "does not exist"), (("--plot", self.folder), "must end in .html"),
                             (("--csv", pipe), "not a file"), (("--json", self.pictures / "0000.jpg"), "must end in .json"),
