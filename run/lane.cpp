@@ -169,10 +169,11 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
       for (const CallShape& one : exec_shapes(shape)) millrace::warm_up(engine, *model.package, one.rows, *device_);
       return shape;
     } catch (const NoMemoryForInputs& error) {
-      // Inputs of a method can contain rows of another, such as embeddings of pictures.
-      const bool alone = shape.rows.at(error.method) > 1;
+      // If the method has one row already, the others get fewer: its inputs can contain their rows, such as embeddings.
+      const bool only_this = shape.rows.at(error.method) > 1;
       for (const auto& [method, rows] : shape.rows) {
-        if (rows > 1 && (method == error.method || !alone)) models_.limits->ran_out(model.package->id(), method, rows);
+        if (rows > 1 && (method == error.method || !only_this))
+          models_.limits->ran_out(model.package->id(), method, rows);
       }
       if (!is_smaller_than(shape)) throw;
     } catch (const OutOfMemoryError&) {

@@ -6,8 +6,7 @@ namespace millrace {
 
 /// Times of a lane's warm-up, by part.
 struct WarmUpTimes {
-  std::int64_t load_ns =
-      0;  ///< loading packages, or waiting for another lane that loads them. Little after a memory plan
+  std::int64_t load_ns = 0;         ///< loading packages that no memory plan has loaded, or waiting for another lane
   std::int64_t first_calls_ns = 0;  ///< calls in the shapes of the run: libraries make plans and take memory
   std::int64_t timing_ns = 0;       ///< calls that measure the time of the GPU
   std::int64_t total_ns() const { return load_ns + first_calls_ns + timing_ns; }

@@ -153,7 +153,8 @@ def same_bytes(inputs, engine):
         folder = Path(folder)
         manifest = folder / "pictures.jsonl"
         write_blocks(manifest, inputs / "pictures", blocks())
-        words = ("--input", manifest, "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", "--device", Session.device, "--set", "threads.team=1", *engine)  # the plan has the team, which depends on the lanes in a rehearsal
+        # The plan has the team. In a rehearsal, its default depends on the lanes.
+        words = ("--input", manifest, "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", "--device", Session.device, "--set", "threads.team=1", *engine)
         expected, _, settings = finished(folder / "plain", *words, "--set", "threads.lanes=1")
         ways = {f"{lanes} lanes{', graphs' * (graphs == 'yes')}": ("--set", f"threads.lanes={lanes}", "--set", f"models.graphs={graphs}") for lanes in (1, 2, 3) for graphs in (("no", "yes") if Session.gpu else ("no",))}
         different, launches = [], {}
