@@ -275,13 +275,14 @@ class TorchEngine final : public Engine {
   }
 
   void load_variant(const Variant& variant, const EngineOptions& options) {
+    const auto lock = no_captures();  // libraries free memory when they share weights
     SharedConstants shared;
     for (const auto& [name, calls] : variant.methods) {
       const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
                                        [name = name](const Method& one) { return one.name == name; });
       compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes, shared);
     }
-    if (options.device >= 0) finish();
+    if (options.device >= 0) finish_all(options.device);
   }
 
   GraphedCalls& graphs_of(void* stream) {
