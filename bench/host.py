@@ -145,17 +145,18 @@ def with_one_class(package, out):
     return out
 
 
-def stage_seconds(folder, detector, pictures, boxes):
-    """CPU seconds of `detect` and `segment` in a run on the runtime that computes nothing, with small pictures."""
+def stage_seconds(folder, detector, pictures, boxes, graphs):
+    """CPU seconds of `detect` and `segment` in a run on the runtime that computes nothing, with small pictures. graphs: "yes" or "no"."""
     image = folder / "small.jpg"
     cv2.imwrite(str(image), scenes.draw("front", 900_000, "held_out")[0].picture[:64, :96])
     manifest, out = folder / "small.jsonl", folder / "out"
     line = json.dumps({"path": str(image), "boxes": [[3 + 5 * i % 40, 2 + 3 * i % 20, 40, 30, 0] for i in range(boxes)]})
     manifest.write_text(f"{line}\n" * pictures)
     command = [ON_FAKE_CUDA, "run", "--input", manifest, "--output", out, "--device", "cuda", "-q", "--detector", detector, "--segmenter", PACKAGES / "mobile_sam.pkg",
-               "--engine", "torchscript", "--set", "detect.skip_with_boxes=no", "--set", "threads.lanes=1"]
-    libraries = {"LD_LIBRARY_PATH": str(pathlib.Path(torch.__file__).parent / "lib")}
-    done = subprocess.run([str(part) for part in command], env={**os.environ, **libraries}, capture_output=True, text=True, check=False)
+               "--engine", "torchscript", "--set", "detect.skip_with_boxes=no", "--set", "threads.lanes=1", "--set", f"models.graphs={graphs}"]
+    # Copies on the device are work of the GPU, not of the host.
+    environment = {"LD_LIBRARY_PATH": str(pathlib.Path(torch.__file__).parent / "lib"), "FAKE_CUDA_COPIES": "no"}
+    done = subprocess.run([str(part) for part in command], env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"host: the program failed on the runtime that computes nothing: {done.stderr}")
     (report,) = [json.loads(file.read_text()) for file in (out / "runs").glob("*/report.json")]
@@ -172,13 +173,18 @@ def asking(folder, boxes, batches, repeats):
         print(f"host: asking LibTorch and CUDA is not measured, because {missing[0]} is missing; `make test` makes it on machines with the CUDA toolkit")
         return None
     detector = with_one_class(detector, folder / "one_class.pkg")
-    parts = []
+    parts = {"no": [], "yes": []}
     for _ in range(repeats):
-        seconds = stage_seconds(folder, detector, BATCH * batches, boxes)
-        parts.append({of: seconds[name] / (BATCH * batches) * 1e3 for of, name in (("detector", "detect"), ("segmenter", "segment"))})
+        for graphs, measured in parts.items():
+            seconds = stage_seconds(folder, detector, BATCH * batches, boxes, graphs)
+            measured.append({of: seconds[name] / (BATCH * batches) * 1e3 for of, name in (("detector", "detect"), ("segmenter", "segment"))})
+    return {**medians(parts["no"]), "with CUDA graphs": medians(parts["yes"]), "batches": batches}
+
+
+def medians(parts):
+    """The medians of the parts of several runs, and of their sums."""
     together = [sum(part.values()) for part in parts]
-    return {**{name: statistics.median(part[name] for part in parts) for name in parts[0]}, "together": statistics.median(together), "spread": [min(together), max(together)],
-            "batches": batches}
+    return {**{name: statistics.median(part[name] for part in parts) for name in parts[0]}, "together": statistics.median(together), "spread": [min(together), max(together)]}
 
 
 def machine():

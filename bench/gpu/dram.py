@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from session import BUNDLE, Session, run
+from session import Session, run
 
 METRICS = ("dram__bytes.sum", "gpu__time_duration.sum")  # bytes, nanoseconds
 SHOWN = 25  # kernels
@@ -63,10 +63,16 @@ def dram(results, inputs):
         return
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     done, _ = run(ncu, "--profile-from-start", "off", "--clock-control", "none", "--nvtx", "--print-nvtx-rename", "kernel", "--metrics", ",".join(METRICS), "--csv",
-                  sys.executable, BUNDLE / "dram.py", inputs)
-    found = totals(done.stdout)
+                  sys.executable, Path(__file__).resolve(), inputs)
+    found = totals(done.stdout) if done.returncode == 0 else {}
+
+    def of(where):
+        if where not in found:
+            raise ValueError(f"ncu saw no kernel of {where} (exit code {done.returncode}): {(done.stderr or done.stdout)[-400:]}")
+        return found[where]
+
     for package, method, rows in wanted:
-        results.measure(lambda where=f"{method}_{rows}": found[where], what="dram", package=package.stem, method=method, batch=rows, options="compiled, plain")
+        results.measure(lambda where=f"{method}_{rows}": of(where), what="dram", package=package.stem, method=method, batch=rows, options="compiled, plain")
 
 
 def main():

@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE))
 
 import gpu_suite_test  # noqa: E402
 import torch  # noqa: E402
-from gpu_suite_test import identity  # noqa: E402
+from gpu_suite_test import SOURCE, identity  # noqa: E402
 
 FAKE = Path(os.environ["MILLRACE_PROGRAM"]).resolve().parent
 
@@ -73,7 +73,11 @@ class OnFakeCuda(gpu_suite_test.SuiteCase):
     def test_models_are_compiled_for_the_gpu_and_called_plainly_and_as_graphs(self):
         (self.inputs / "yolov8n.pkg").unlink()  # compiling it takes longer
         self.exporters()
-        self.suite(1, "compile", "levers", "--short", "--out", self.results)
+        ncu = self.folder / "path/ncu"
+        ncu.parent.mkdir()
+        ncu.symlink_to(SOURCE / "tests/gpu/fake_cuda/ncu.py")
+        self.environment |= {"PATH": f"{ncu.parent}:{os.environ['PATH']}"}
+        self.suite(1, "compile", "levers", "dram", "--short", "--out", self.results)
         records = self.records()
         failed = [record for record in records if "failed" in record]
         self.assertEqual([(record["what"], record["options"]) for record in failed], [("verify", "torchscript"), ("verify", "plain")])
@@ -82,6 +86,15 @@ class OnFakeCuda(gpu_suite_test.SuiteCase):
         self.assertTrue(list(self.inputs.glob("variants-plain/cuda-sm_90-bf16-*/encode_1.so")))
         compiled = [(record["options"], record["method"], record["rows"]) for record in records if record["what"] == "lever" and record["options"].startswith("compiled")]
         self.assertEqual(compiled, [(way, *call) for way in ("compiled, plain", "compiled, plain, graph") for call in (("encode", 1), ("decode", 2))])
+        self.check_traffic([record for record in records if record["what"] == "dram"])
+
+    def check_traffic(self, records):
+        self.assertEqual([(record["method"], record["batch"]) for record in records], [("encode", 1), ("decode", 2)])
+        for record in records:  # each launch has 1,000 bytes and 1,000 ns
+            self.assertGreater(record["launches"], 10)
+            self.assertEqual(record["dram_bytes"], 1000 * record["launches"])
+            self.assertAlmostEqual(record["kernels_ms"], record["launches"] / 1e3)
+            self.assertTrue(any(name.startswith("triton_") for name, *_ in record["kernels"]), record["kernels"])
 
     def test_the_program_runs_with_boxes_and_in_windows(self):
         records = self.rehearsed("e2e", "windows")

@@ -7,6 +7,7 @@
 
 void fake_cuda_count(const char* name);
 int fake_cuda_put(const char* name, const char* kind, const void* stream);
+int fake_cuda_launch(const char* kernel, const void* stream);
 
 // ---- cuBLAS
 
@@ -83,8 +84,8 @@ int cudnnBackendGetAttribute(void* it, int name, int type, int64_t wanted, int64
 
 int cufftGetVersion(int* version) { return *version = 12000, 0; }
 
-// ---- The driver: one GPU, whose context and kernels are addresses that nobody reads. Compiled models load and launch
-// their kernels through it.
+// ---- The driver: one GPU, whose context and modules are addresses that nobody reads. A kernel is its name. Compiled
+// models load and launch their kernels through it.
 
 static void* const CONTEXT = (void*)16;
 static void* const LOADED = (void*)32;
@@ -121,7 +122,7 @@ int cuModuleLoadDataEx(void** module, const void* image, unsigned count, void* o
   return (void)image, (void)count, (void)options, (void)values, *module = LOADED, 0;
 }
 int cuModuleUnload(void* module) { return (void)module, 0; }
-int cuModuleGetFunction(void** function, void* module, const char* name) { return (void)module, (void)name, *function = LOADED, 0; }
+int cuModuleGetFunction(void** function, void* module, const char* name) { return (void)module, *function = strdup(name), 0; }
 int cuFuncGetAttribute(int* value, int attribute, void* function) { return (void)function, *value = attribute == 0 ? 1024 : 0, 0; }
 int cuFuncSetAttribute(void* function, int attribute, int value) { return (void)function, (void)attribute, (void)value, 0; }
 int cuFuncSetCacheConfig(void* function, int config) { return (void)function, (void)config, 0; }
@@ -165,8 +166,8 @@ int cuMemcpyDtoD_v2(address to, address from, size_t bytes) { return cudaMemcpy(
 int cuMemsetD8_v2(address to, unsigned char value, size_t bytes) { return cudaMemset((void*)to, value, bytes); }
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** arguments, void** more) {
-  (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)arguments, (void)more;
-  return fake_cuda_put("cuLaunchKernel", "launch", stream);
+  (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)arguments, (void)more;
+  return fake_cuda_launch(function, stream);
 }
 int cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                               void* stream, void** arguments) {
@@ -178,6 +179,6 @@ struct launch_config {
   void* stream;
 };
 int cuLaunchKernelEx(const struct launch_config* config, void* function, void** arguments, void** more) {
-  return (void)function, (void)arguments, (void)more, fake_cuda_put("cuLaunchKernel", "launch", config->stream);
+  return (void)arguments, (void)more, fake_cuda_launch(function, config->stream);
 }
 int cuTensorMapEncodeTiled(void) { return 0; }

@@ -6,6 +6,9 @@
 //   FAKE_CUDA_REPORT=FILE   write the counts there at the end, a line each: number, tab, name.
 //   FAKE_CUDA_BYTES=N       memory of the GPU (default 140 GiB).
 //   FAKE_CUDA_BALLAST=N     bytes of it that another process has (default 0).
+//   FAKE_CUDA_COPIES=no     copies from device to device copy nothing. Then a program's time is closer to that of its host
+//                           with a GPU, which copies by itself.
+//   FAKE_CUDA_LAUNCHES=FILE append launches there for a profiler (profiler.cpp).
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
 
@@ -135,7 +138,7 @@ cudaError_t launch(const void* function, const Launch& launch, void** arguments)
     name = kernel.name;
   }
   if (!valid(launch.grid, launch.block)) return failed(cudaErrorInvalidConfiguration);
-  if (const auto answer = fake_cuda::put(launch.stream, "launch", "launch")) return *answer;
+  if (const auto answer = fake_cuda::put(launch.stream, "launch", "launch", name)) return *answer;
   if (const auto ns = fake_cuda::run_kernel(name, {launch.grid, launch.block}, arguments); ns > 0)
     fake_cuda::occupy(launch.stream, ns);
   return cudaSuccess;
@@ -271,8 +274,13 @@ static const char* direction(cudaMemcpyKind kind) {
          : kind == cudaMemcpyDeviceToHost ? "copy to the host"
                                           : "copy on the device";
 }
+static bool copies_on_device() {
+  static const char* const wanted = std::getenv("FAKE_CUDA_COPIES");
+  return wanted == nullptr || std::string_view(wanted) != "no";
+}
 static cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (const auto answer = fake_cuda::put(stream, direction(kind), "copy")) return *answer;
+  if (kind == cudaMemcpyDeviceToDevice && !copies_on_device()) return cudaSuccess;
   // LibTorch compares tensors on the device and downloads one byte. The comparison computed nothing: "not equal".
   if (bytes == 1 && kind == cudaMemcpyDeviceToHost) {
     *static_cast<unsigned char*>(to) = 0;

@@ -12,6 +12,8 @@
 extern "C" void fake_cuda_count(const char* name);
 /// fake_cuda::put() for these libraries. Returns 0 if the operation was done or captured.
 extern "C" int fake_cuda_put(const char* name, const char* kind, const void* stream);
+/// The same for a launch by the driver.
+extern "C" int fake_cuda_launch(const char* kernel, const void* stream);
 
 namespace fake_cuda {
 
@@ -34,8 +36,11 @@ std::recursive_mutex& mutex();
 
 /// Puts an operation on a stream. Counts it as `name`, and as "`kind` on the default stream".
 /// Nothing: the caller must do its work. Otherwise the answer for the program, which ends the call: cudaSuccess if a
-/// capture took the operation (it is not counted then), or an error.
-std::optional<cudaError_t> put(cudaStream_t stream, const char* name, const char* kind);
+/// capture took the operation (it is not counted then), or an error. A profiler sees it as `kernel`, or else as `name`.
+std::optional<cudaError_t> put(cudaStream_t stream, const char* name, const char* kind, std::string_view kernel = {});
+
+/// Shows an operation that was done to a profiler, unless it is a copy.
+void profile(std::string_view kernel, std::string_view kind);
 
 /// Whether this thread has put an operation on a stream before.
 bool is_lane();

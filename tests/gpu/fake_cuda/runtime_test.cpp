@@ -1,4 +1,5 @@
 // The fake CUDA runtime counts what must not happen, and fails where a GPU would.
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -9,7 +10,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -162,6 +165,29 @@ TEST_CASE("launches through the driver are counted, and those on the default str
   CHECK(fake_cuda_put("cuLaunchKernel", "launch", nullptr) == 0);
   CHECK(launches.now() == 2);
   CHECK(on_default.now() == 1);
+}
+
+TEST_CASE("a profiler sees the launches between its start and its stop, without copies") {
+  const std::string file = "/tmp/fake_cuda_launches." + std::to_string(getpid());
+  setenv("FAKE_CUDA_LAUNCHES", file.c_str(), 1);
+  CHECK(fake_cuda_launch("before", stream()) == 0);
+  cudaProfilerStart();
+  CHECK(fake_cuda_launch("triton_gelu", stream()) == 0);
+  CHECK(fake_cuda_put("cublasGemmEx", "product", stream()) == 0);
+  CHECK(launch({1}, {1}, stream()) == cudaSuccess);
+  int byte = 0;
+  CHECK(cudaMemsetAsync(&byte, 0, 1, stream()) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK(fake_cuda_launch("captured", stream()) == 0);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream(), &graph) == cudaSuccess);
+  cudaGraphDestroy(graph);
+  cudaProfilerStop();
+  CHECK(fake_cuda_launch("after", stream()) == 0);
+  unsetenv("FAKE_CUDA_LAUNCHES");
+  std::ifstream in(file);
+  CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == "\ttriton_gelu\n\tcublasGemmEx\n\ta_kernel_of_others\n");
+  std::remove(file.c_str());
 }
 
 TEST_CASE("memory that was not allocated cannot be freed") {

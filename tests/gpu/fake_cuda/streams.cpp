@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,7 +95,8 @@ std::recursive_mutex& fake_cuda::mutex() {
   return *it;
 }
 
-std::optional<cudaError_t> fake_cuda::put(cudaStream_t handle, const char* name, const char* kind) {
+std::optional<cudaError_t> fake_cuda::put(cudaStream_t handle, const char* name, const char* kind,
+                                          std::string_view kernel) {
   worked = true;
   const Lock lock(mutex());
   const auto stream = find(handle);
@@ -111,6 +113,7 @@ std::optional<cudaError_t> fake_cuda::put(cudaStream_t handle, const char* name,
   }
   ++stream->put;
   fake_cuda_count(name);
+  profile(kernel.empty() ? name : kernel, kind);
   return std::nullopt;
 }
 
@@ -150,6 +153,10 @@ extern "C" {
 
 int fake_cuda_put(const char* name, const char* kind, const void* stream) {
   return fake_cuda::put(static_cast<cudaStream_t>(const_cast<void*>(stream)), name, kind).value_or(cudaSuccess);
+}
+int fake_cuda_launch(const char* kernel, const void* stream) {
+  return fake_cuda::put(static_cast<cudaStream_t>(const_cast<void*>(stream)), "cuLaunchKernel", "launch", kernel)
+      .value_or(cudaSuccess);
 }
 
 // ---- Streams
