@@ -25,7 +25,6 @@ using ErrorCode = boost::system::error_code;
 
 constexpr std::size_t most_connections = 32;
 constexpr std::uint32_t longest_header = 8 << 10;
-constexpr std::chrono::seconds farewell_time{1};
 
 /// Sets path and query of "/status.json?after=3&token=x".
 void split_target(std::string_view target, HttpRequest& request) {
@@ -311,7 +310,7 @@ void HttpServer::Impl::say_goodbye() {
   ending_ = true;
   ErrorCode ignored;
   ignored = acceptor_.close(ignored);
-  timer_.expires_after(farewell_time);
+  timer_.expires_after(times_.farewell);
   timer_.async_wait([this](const ErrorCode& error) {
     if (!error) io_.stop();
   });

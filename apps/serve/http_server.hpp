@@ -34,6 +34,8 @@ struct HttpTimes {
   std::chrono::milliseconds tick = std::chrono::seconds(1);      ///< between two ticks
   std::chrono::milliseconds request = std::chrono::seconds(10);  ///< for a whole request, after the last answer
   std::chrono::milliseconds answer = std::chrono::seconds(30);   ///< to take an answer
+  /// For clients that follow, to take the last answer. The page of a run can be busy for seconds, on a busy machine.
+  std::chrono::milliseconds farewell = std::chrono::seconds(5);
 };
 
 /// Answers GET and HEAD requests, on one thread of its own. Only this file's source includes Boost.Asio and Boost.Beast.
@@ -57,8 +59,8 @@ class HttpServer {
   ~HttpServer();
 
   /// Takes no more connections, and answers the requests that wait. From now on, `handler` must answer all of them.
-  /// Clients that have waited on their connection may ask once more. The server ends when all have their answer, and
-  /// in a second at most.
+  /// Clients that have waited on their connection may ask once more. The server ends when all have their answer, or
+  /// after HttpTimes::farewell.
   void end();
 
  private:

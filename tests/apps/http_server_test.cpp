@@ -9,8 +9,11 @@
 
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "apps/serve/address.hpp"
 
@@ -34,6 +37,13 @@ class Client {
   bool send(const std::string& text) {
     return ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
+  /// Everything until the text `last`, or until the server closes the connection.
+  std::string read_until(std::string_view last) {
+    std::string all;
+    for (char one = 0; !all.ends_with(last) && ::recv(socket_, &one, 1, 0) == 1;) all += one;
+    return all;
+  }
+  void close() { ::shutdown(socket_, SHUT_RDWR); }
   /// Everything until the server closes the connection.
   std::string read() {
     std::string all;
@@ -81,6 +91,38 @@ TEST_CASE("http server: a client that takes no answer loses its connection") {
   while (open_files() < before + 2) std::this_thread::yield();
   while (open_files() > before + 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(client.read().size() < (64 << 20));
+}
+
+TEST_CASE("http server: a client that follows gets time for one more request at the end, but not for ever") {
+  ServeAddress address;
+  bool asked = false;  // read and written by the thread of the server alone
+  const auto second_time = [&asked](const HttpRequest&) {
+    return std::exchange(asked, true) ? std::optional(reply_of(3)) : std::nullopt;
+  };
+  const std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  SUBCASE("it asks") {
+    HttpServer server(address, second_time, [] {}, {.tick = std::chrono::milliseconds(1)});
+    Client client(address);
+    REQUIRE(client.send(request));
+    CHECK(client.read_until("xxx").ends_with("xxx"));
+    std::thread end([&server] { server.end(); });
+    REQUIRE(client.send(request));  // whether the end has begun or not
+    CHECK(client.read_until("xxx").ends_with("xxx"));
+    client.close();  // else the server waits for a further request
+    end.join();
+  }
+  SUBCASE("it does not ask") {
+    std::optional<HttpServer> server;
+    server.emplace(
+        address, second_time, [] {},
+        HttpTimes{.tick = std::chrono::milliseconds(1), .farewell = std::chrono::milliseconds(30)});
+    Client client(address);
+    REQUIRE(client.send(request));
+    CHECK(client.read_until("xxx").ends_with("xxx"));
+    server->end();
+    server.reset();
+    CHECK(client.read().empty());
+  }
 }
 
 }  // namespace
