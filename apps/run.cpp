@@ -51,7 +51,8 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
   if (const auto there = gpus_of_driver();
       arguments.devices.kind == Devices::Kind::cpu && !there.empty() && config.device.kind == "auto") {
     notes.push_back("this machine has a GPU (" + there.front() +
-                    "), but this program was built without CUDA: models run on the CPU");
+                    "), but this program was built without CUDA: models run on the CPU. To use it, build Millrace with "
+                    "MILLRACE_CUDA=ON");
   }
   std::string builtin;
   for (const auto& [folder, package] : packages) {

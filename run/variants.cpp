@@ -122,7 +122,7 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
       throw VariantError("models.engine is 'aoti', but no variant of " + package->name + " can be used: " + text);
     } else if (by_name || (!on_cpu && text.empty() && !of_plan)) {
       notes.push_back(package->name + " has no compiled variant, so it runs with TorchScript; `millrace compile " +
-                      folder + (on_cpu ? "" : " --device cuda") + "` makes one");
+                      folder + (on_cpu ? "" : " --device cuda") + " --images PICTURES` makes one");
     } else if (of_plan) {
       throw PlanMismatch("the plan in '" + display_name(config.output.folder) + "' computes " + of_plan->option + " (" +
                          package->name + ") with the compiled variant '" + of_plan->variant +
