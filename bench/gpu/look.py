@@ -11,6 +11,7 @@ Each figure is a record with its unit, and its spread over a few measurements.
 
 import functools
 import json
+import os
 
 from costs import BYTES_PER_S
 from decode import hardware_decoder, jpegs
@@ -25,7 +26,7 @@ GB_PER_S_OF_A_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  
 def look(results, inputs):
     measure = functools.partial(results.measure, what="look")
     measure(cores, method="threads of a core")
-    rates, threads = {}, threads_per_core()["threads"]
+    rates, threads = {}, len(os.sched_getaffinity(0))
     for workers in sorted({1, max(1, threads // 2), threads}):
         measure(functools.partial(jpeg_rate, workers, inputs, rates), method="JPEGs by the host", options=counted(workers, "worker"))
     measure(functools.partial(of_program, measure), method="bench_look")

@@ -30,10 +30,10 @@ import imaging
 import numpy as np
 import torch
 import traces
+from exporters import EXPORTERS
 from torch.nn import functional as F
 
 DETECTOR_SIDE = 640
-EXPORTERS = (Path(__file__).parent / "share/millrace/export", Path(__file__).parents[2] / "models/export")  # of the bundle, of the source
 PAD = 114
 AGREE = 0.9  # minimum IoU with the masks of float32; kernels in 16 bits differ where logits are about zero
 
@@ -194,7 +194,7 @@ class Methods(torch.nn.Module):
 
 def exported(step, _):
     """The step with the exported programs of the same packages. torch.compile does not look into TorchScript."""
-    sys.path.append(str(next(folder for folder in EXPORTERS if folder.is_dir())))
+    sys.path.append(str(EXPORTERS))
     import programs
     from compile import with_weights
 
@@ -213,8 +213,9 @@ def unfused(step, sample):
     return frozen(step, sample)
 
 
-WAYS = {"torch.jit.freeze": frozen, "torch.jit.freeze, no fuser": unfused, "torch.jit.optimize_for_inference": optimized,
-        "model.ep.pt2, torch.compile": inductor}
+# The first is probably the fastest, and takes longest to compile.
+WAYS = {"model.ep.pt2, torch.compile": inductor, "torch.jit.freeze": frozen, "torch.jit.freeze, no fuser": unfused,
+        "torch.jit.optimize_for_inference": optimized}
 
 
 def reason(error):

@@ -35,7 +35,8 @@ def peers(results, inputs):
     Millrace took 21 s to start on an H200, with TorchScript and three lanes, so a round takes about 45 s.
     Loading and compiling take at most 120 + 210 s, and usually half of that. So four rounds end after five minutes.
     After 300 s no further round begins, except the first two.
-    The end of the part's time stops the current turn. Complete rounds count; without one, all is left for another call.
+    The end of the part's time stops the current turn. Complete rounds count. Without one, the first turns of all do;
+    their few pictures make them rough. Without these, all is left for another call.
     """
     name, detector, segmenter = packages_of(inputs)
     if name == "builtin":
@@ -63,7 +64,7 @@ def peers(results, inputs):
                 raise Failed(done.stderr[-800:])
             return {"pictures": pictures, "pictures_per_s": report["run_window"]["pictures_per_s"]}
 
-        turns, failures = {"millrace": ours}, {}
+        turns, failures, first, only_first = {"millrace": ours}, {}, {}, {}
         rates, pictures = {tool: [] for tool in tools}, {"millrace": Session.few(400, 2), "the usual script": Session.few(12, 2), "a tuned script": Session.few(2048, 2)}
         try:
             for tool, seconds, more in (("the usual script", 120, []), ("a tuned script", 210, ["--tuned"])):
@@ -85,14 +86,18 @@ def peers(results, inputs):
                     except Failed as error:
                         failures[tool] = why(error)
                         continue
-                    rates[tool].append(done["pictures_per_s"])
                     if round_ == 0:
-                        pictures[tool] = min(longest, max(pictures[tool], int(8 * rates[tool].pop())))
+                        first[tool] = done["pictures_per_s"]
+                        pictures[tool] = min(longest, max(pictures[tool], int(8 * first[tool])))
+                    else:
+                        rates[tool].append(done["pictures_per_s"])
         except OutOfTime:
             complete = min((len(rates[tool]) for tool in tools if tool not in failures), default=0)
-            if complete == 0:
-                raise
             rates = {tool: own[:complete] for tool, own in rates.items()}
+            if complete == 0:
+                if any(tool not in first for tool in tools if tool not in failures):
+                    raise
+                rates, only_first = {tool: [rate] for tool, rate in first.items()}, {"only_first_turns": True}
         finally:
             for script in turns.values():
                 if script is not ours:
@@ -106,5 +111,5 @@ def peers(results, inputs):
         if tool != "millrace" and "millrace" not in failures:
             ratios = [own / other for own, other in zip(rates["millrace"], rates[tool], strict=True)]
             ratio = {"millrace_is_faster_by": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)]}
-        results.add(**key, tool=tool, pictures_per_s=statistics.median(rates[tool]), spread=[min(rates[tool]), max(rates[tool])], **ratio, pictures=pictures[tool],
+        results.add(**key, tool=tool, pictures_per_s=statistics.median(rates[tool]), spread=[min(rates[tool]), max(rates[tool])], **ratio, **only_first, pictures=pictures[tool],
                     turns=len(rates[tool]), settings=settings[tool], wall_s=time.monotonic() - begun)

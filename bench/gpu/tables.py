@@ -47,7 +47,10 @@ def of(records, what):
 
 
 def verdict(found):
-    return "not run" if not found else "passed" if found[0].get("passed") else f"FAILED ({found[0].get('missed') or 'see the JSON'})"
+    if not found:
+        return "not run"
+    bad = [record for record in found if not record.get("passed")]
+    return "passed" if not bad else "FAILED (" + "; ".join(f"{r['engine']}: " * ("engine" in r) + (r.get("missed") or "see the JSON") for r in bad) + ")"
 
 
 def correct(records):
@@ -93,8 +96,8 @@ def levers(records):
 
 
 def dram(records):
-    rows = [[r["package"], r["method"], r["batch"], f"{r['kernels_ms']:.2f}", f"{r['dram_bytes'] / r['batch'] / 1e6:.0f}",
-             f"{r['dram_bytes'] / r['kernels_ms'] / 1e9:.2f}", r["launches"]] for r in of(records, "dram")]
+    rows = [[r["package"], r["method"], r["batch"], *(("failed", "", "", "") if "kernels_ms" not in r else (
+             f"{r['kernels_ms']:.2f}", f"{r['dram_bytes'] / r['batch'] / 1e6:.0f}", f"{r['dram_bytes'] / r['kernels_ms'] / 1e9:.2f}", r["launches"]))] for r in of(records, "dram")]
     return table(["package", "method", "rows", "ms of its kernels", "MB a row", "TB/s", "launches"], rows)
 
 
@@ -122,7 +125,7 @@ def peers(records):
         if "pictures_per_s" not in r:
             rows.append([r["tool"], "failed", "", "", ""])
             continue
-        rows.append([r["tool"], f"{r['pictures_per_s']:.1f} ({r['spread'][0]:.1f} to {r['spread'][1]:.1f})",
+        rows.append([r["tool"] + ", first turn" * r.get("only_first_turns", False), f"{r['pictures_per_s']:.1f} ({r['spread'][0]:.1f} to {r['spread'][1]:.1f})",
                      f"{r['millrace_is_faster_by']:.1f} ({r['ratio_spread'][0]:.1f} to {r['ratio_spread'][1]:.1f})" if "millrace_is_faster_by" in r else "",
                      r["settings"].get("compiled", ""), r["settings"].get("imaging", "")])
     return table(["", "pictures/s", "Millrace is faster by", "compiled", "pictures read by"], rows)
@@ -156,13 +159,15 @@ def plot(records, file):
     axes.fill_between(boxes, low, high, color="0.88", label="compiled models, predicted")
     for engine, line in (("compiled", "--"), ("torchscript", ":")):
         axes.plot(boxes, [roof_rate(engine, b) for b in boxes], color="0.6", linestyle=line, label=f"roof of the models, {engine}")
-    for source, style in (("memory", "o-"), ("files", "s-")):
-        points = sorted((r["boxes_per_picture"], r["pictures_per_s"], r["spread"]) for r in of(records, "e2e")
-                        if r["source"] == source and "options" not in r and "engine" not in r and "pictures_per_s" in r)
-        if points:
-            x, y, spread = zip(*points, strict=True)
-            axes.errorbar(x, y, [[b - low for b, (low, _) in zip(y, spread, strict=True)], [high - b for b, (_, high) in zip(y, spread, strict=True)]],
-                          fmt=style, capsize=3, label={"memory": "decoded pictures in memory", "files": "JPEG files"}[source])
+    measured = [r for r in of(records, "e2e") if "options" not in r and "pictures_per_s" in r]
+    for engine in sorted({r.get("engine", "") for r in measured}):
+        for source, style in (("memory", "o-"), ("files", "s-")):
+            points = sorted((r["boxes_per_picture"], r["pictures_per_s"], r["spread"]) for r in measured if (r["source"], r.get("engine", "")) == (source, engine))
+            if points:
+                x, y, spread = zip(*points, strict=True)
+                name = {"memory": "decoded pictures in memory", "files": "JPEG files"}[source]
+                axes.errorbar(x, y, [[b - low for b, (low, _) in zip(y, spread, strict=True)], [high - b for b, (_, high) in zip(y, spread, strict=True)]],
+                              fmt=style, capsize=3, label=f"{name}, {engine or 'torchscript'}")
     axes.set(xlabel="boxes a picture", ylabel="pictures/s", ylim=(0, None), xlim=(0, 51))
     axes.legend(frameon=False)
     figure.tight_layout()

@@ -8,10 +8,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from session import BUNDLE, Session, run
+from session import BUNDLE, OutOfTime, Session, run
 from model_times import described
 from packed import pack
-from program import packages_of
 from turns import Failed
 
 TUNINGS = ("plain", "autotune")
@@ -38,20 +37,33 @@ def variant_of(inputs, tuning, package):
     return None
 
 
+def steps(package):
+    """Row counts and box counts of each command: first full calls, one method after the other, then also smaller ones.
+
+    A command that is stopped leaves only what those before it compiled. Each command compiles only what is missing.
+    """
+    rows, boxes = Session.few(((16,), (160,)) if Session.short else ((1, 4, 16), (16, 64, 160)), ((1,), (2,)))
+    if methods_of(package) == ["forward"]:
+        return [(rows[-count:], None) for count in range(1, len(rows) + 1)]
+    return [(rows[-1:], ()), *((rows[-count:], boxes[-count:]) for count in range(1, max(len(rows), len(boxes)) + 1))]
+
+
 def compiled(inputs, tuning, package):
-    """Compiles a package for full calls, then also for smaller ones. If the time ends in between, another call compiles only what is missing."""
-    rows, boxes = Session.few(((16,), (64, 160)) if Session.short else ((1, 4, 16), (16, 64, 160)), ((1,), (2,)))
-    begun, said = time.monotonic(), []
-    for count in range(1, max(len(rows), len(boxes)) + 1):
-        more = ["--boxes", *boxes[-count:]] if methods_of(package) == ["encode", "decode"] else []
-        if not more and count > len(rows):
+    """Compiles a package. If the time ends in between, the record is a failed one, so that another call does the rest."""
+    begun, said, ended = time.monotonic(), [], {}
+    for rows, boxes in steps(package):
+        try:
+            done, _ = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.torch_device, "--out", variants_of(inputs, tuning), "--rows", *rows,
+                          *([] if boxes is None else ["--boxes", *boxes]), *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
+        except OutOfTime:
+            if not said:
+                raise
+            ended = {"failed": f"no time was left for --rows {rows}" + ("" if boxes is None else f" --boxes {boxes}")}
             break
-        done, _ = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.torch_device, "--out", variants_of(inputs, tuning), "--rows", *rows[-count:], *more,
-                      *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
         if done.returncode != 0:
             raise Failed(f"exit code {done.returncode}: {done.stdout[-400:]} {done.stderr[-800:]}")
         said.append(done.stdout[-2000:])
-    return {"said": "".join(said), "wall_s": time.monotonic() - begun}
+    return {**ended, "said": "".join(said), "wall_s": time.monotonic() - begun}
 
 
 def verified(inputs, tuning, package):
@@ -71,14 +83,14 @@ def compile_variants(tuning, results, inputs):
     with ThreadPoolExecutor(2 if tuning == "plain" else 1) as pool:
         made = {package: pool.submit(compiled, inputs, tuning, package) for package in wanted}
         for package, variant in made.items():
-            results.measure(variant.result, what="compile", package=package.stem, options=tuning)
+            results.measure(variant.result, late=True, what="compile", package=package.stem, options=tuning)
     key = {"what": "variants", "options": tuning}
     if wanted:
         results.document["records"] = [record for record in results.document["records"] if not results.same(record, key)]
     # The search takes long, so its variants come first.
     folders = [file.parent for kind in reversed(TUNINGS) for file in sorted(variants_of(inputs, kind).glob("*/variant.yaml"))]
-    results.measure(functools.partial(pack, results.file, inputs, folders), **key)
-    for engine in ("torchscript", tuning):
+    results.measure(functools.partial(pack, results.file, inputs, folders), late=True, **key)  # takes seconds
+    for engine in (tuning, "torchscript"):
         for package in packages(inputs):
             # The detector has random weights, which find nothing to compare. `levers` compares its outputs.
             if methods_of(package) == ["encode", "decode"]:
@@ -86,6 +98,7 @@ def compile_variants(tuning, results, inputs):
 
 
 def engines(inputs):
-    """Words of the options that select TorchScript and each variant that is there."""
-    compiled = [tuning for tuning in TUNINGS if any(variant_of(inputs, tuning, package) for package in packages_of(inputs)[1:])]
+    """Words of the options that select TorchScript, and each tuning for which all packages are compiled."""
+    wanted = packages(inputs)[:Session.few(2, 1)]
+    compiled = [tuning for tuning in TUNINGS if wanted and all(variant_of(inputs, tuning, package) for package in wanted)]
     return {"": ["--engine", "torchscript"], **{tuning: ["--engine", "aoti", "--set", f"models.variants={variants_of(inputs, tuning)}"] for tuning in compiled}}

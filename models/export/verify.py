@@ -20,6 +20,7 @@ import yaml
 
 from command_line import MODEL, SOME_FAILED, Parser, end, exit_codes, stop_on_signals, unfinished
 from package import Refused
+from run_lengths import mask_iou
 
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
 MEAN_IOU, LOW_IOU, AP50_LOSS = 0.995, 0.97, 0.002
@@ -209,8 +210,6 @@ def compare_boxes(reference, ours, marks):
 
 def compare_masks(reference, ours):
     """Measures of a segmenter. Both runs had the same boxes in the same order."""
-    from pycocotools import mask as coco_mask
-
     overlaps, empty, lost = [], 0, 0
     for i, line in reference.items():
         lost += abs(len(line["objects"]) - len(ours[i]["objects"]))
@@ -218,7 +217,7 @@ def compare_masks(reference, ours):
             if theirs["area"] == 0 and own["area"] == 0:
                 empty += 1
             else:
-                overlaps.append(float(coco_mask.iou([own["rle"]], [theirs["rle"]], [0])[0][0]))
+                overlaps.append(mask_iou(own["rle"], theirs["rle"]))
     if not overlaps and not lost:
         raise Refused("all masks of the reference are empty, so there is nothing to compare; name other pictures")
     mean, low, minimum = (float(numpy.mean(overlaps)), float(numpy.percentile(overlaps, 1)), min(overlaps)) if overlaps else (0.0, 0.0, 0.0)

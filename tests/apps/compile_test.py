@@ -296,14 +296,32 @@ class Compile(Case):
         self.assertEqual(compiler.place_of(package, "0", "v", "out"), Path("out/v"))
 
 
+def rle_of(mask):
+    from pycocotools import mask as coco_mask
+
+    encoded = coco_mask.encode(numpy.asfortranarray(mask, numpy.uint8))
+    return encoded | {"counts": encoded["counts"].decode()}
+
+
 class Measures(unittest.TestCase):
+    def test_the_iou_of_run_lengths_is_that_of_pycocotools(self):
+        from pycocotools import mask as coco_mask
+
+        mask_iou, random = exporter("run_lengths").mask_iou, numpy.random.default_rng(0)
+        for number in range(200):
+            height, width = random.integers(1, 40, 2)
+            share, large = random.choice([0.1, 0.5, 0.9, 1]), numpy.ones((1, 1) if number % 2 else (9, 13))
+            a, b = (rle_of(numpy.kron(random.random((height, width)) < share, large)) for _ in "ab")
+            if coco_mask.area([a, b]).any():
+                self.assertAlmostEqual(mask_iou(a, b), float(coco_mask.iou([a], [b], [0])[0][0]), places=12)
+            else:  # pycocotools has 0 there
+                self.assertEqual(mask_iou(a, b), 1)
+
     def test_a_lost_mask_is_beyond_the_limits(self):
         verify = exporter("verify")
-        from pycocotools import mask
-
         square = numpy.zeros((20, 20), numpy.uint8, order="F")
         square[5:15, 5:15] = 1
-        found = {"area": 100, "rle": mask.encode(square)}
+        found = {"area": 100, "rle": rle_of(square)}
         reference = {0: {"objects": [found] * 3}}
         for count in range(5):
             measures = verify.compare_masks(reference, {0: {"objects": [found] * count}})

@@ -1,6 +1,7 @@
-"""Two scripts of the suite for GPU machines, without a GPU: the blocks of `e2e`, and the archive of variants."""
+"""Parts of the suite for GPU machines, without a GPU: the blocks of `e2e`, and the order and the archive of variants."""
 
 import contextlib
+import hashlib
 import io
 import os
 import pathlib
@@ -22,6 +23,7 @@ import numpy as np  # noqa: E402
 import packed  # noqa: E402
 import records  # noqa: E402
 import tables  # noqa: E402
+import variants  # noqa: E402
 from turns import Failed  # noqa: E402
 
 
@@ -125,7 +127,7 @@ class Starts(unittest.TestCase):
         self.results = object.__new__(records.Results)
         self.results.document, self.results.left, self.results.add = {"records": []}, [], lambda **record: self.results.document["records"].append(record)
 
-    def starts(self, *tunings, short=False, fails=None):
+    def starts(self, *tunings, short=False, fails=None, has_64=True):
         """The sets of boxes of each start. `fails`: the number of boxes whose record fails."""
         found = []
 
@@ -135,7 +137,7 @@ class Starts(unittest.TestCase):
 
         with mock.patch.object(e2e, "measured", measured), mock.patch.object(e2e.Session, "short", short), \
                 mock.patch.object(e2e, "engines", lambda _: {tuning: ["--engine", tuning] for tuning in ("", *tunings)}), \
-                mock.patch.object(e2e, "packages_of", lambda _: ("mobile_sam", "d", "s")):
+                mock.patch.object(e2e, "packages_of", lambda _: ("mobile_sam", "d", "s")), mock.patch.object(e2e, "has_64", lambda *_: has_64):
             e2e.e2e(self.results, pathlib.Path("/nowhere"))
         return found
 
@@ -148,10 +150,70 @@ class Starts(unittest.TestCase):
     def test_a_short_session_has_few_starts_with_torchscript_if_there_are_variants(self):
         self.assertEqual(self.starts("plain", short=True), (8 + 2) * [{10}])
 
+    def test_calls_of_64_boxes_are_left_out_if_they_would_be_padded(self):
+        self.assertEqual(self.starts("plain", short=True, has_64=False), (7 + 2) * [{10}])
+        self.assertNotIn(("plain", "segment.box_batch=64"), [(record.get("engine"), record.get("options")) for record in self.results.document["records"]])
+
     def test_only_what_failed_is_measured_again(self):
         self.starts(fails=50)
         self.assertEqual(sum("failed" in record for record in self.results.document["records"]), 2)
         self.assertEqual(self.starts(), 2 * [{50}])
+
+
+class Compiling(unittest.TestCase):
+    """What the part `compile` keeps if its time ends."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.inputs, self.calls = pathlib.Path(folder.name), []
+        for name, task in (("mobile_sam", "segment"), ("yolov8n", "detect")):
+            (self.inputs / f"{name}.pkg").mkdir()
+            (self.inputs / f"{name}.pkg/model.yaml").write_text(f"task: {task}\n")
+        self.results = object.__new__(records.Results)
+        self.results.document, self.results.left, self.results.file = {"records": []}, [], self.inputs / "results.json"
+        self.results.add = lambda **record: self.results.document["records"].append(record)
+
+    def compile(self, ends_at, short=True):
+        """`ends_at`: the words of the command during which the time ends, after its name and options of files."""
+
+        def run(*words, **_):
+            words = [str(word) for word in words]
+            rows = [words[1], pathlib.Path(words[2]).stem, *(words[words.index("--rows") :] if "--rows" in words else ())]
+            self.calls.append(rows)
+            if rows == ends_at:
+                variants.Session.deadline = -1.0
+                raise variants.OutOfTime
+            return mock.Mock(returncode=0, stdout=f"compiled {' '.join(rows)}\n", stderr=""), 1
+
+        with mock.patch.object(variants, "run", run), mock.patch.object(variants.Session, "short", short), mock.patch.object(variants.Session, "deadline", float("inf")), \
+                mock.patch.object(variants, "pack", lambda *_: {"files": []}):
+            variants.compile_variants("plain", self.results, self.inputs)
+        return {record.get("package", record["what"]): record for record in self.results.document["records"]}
+
+    def test_each_method_has_a_command_and_full_calls_come_first(self):
+        self.compile(None, short=False)
+        rows = [["--rows", "16"], ["--rows", "4", "16"], ["--rows", "1", "4", "16"]]
+        of = lambda package: [call[2:] for call in self.calls if call[:2] == ["compile", package]]  # noqa: E731
+        tuning = ["--no-autotune"]
+        self.assertEqual(of("yolov8n"), [row + tuning for row in rows])
+        self.assertEqual(of("mobile_sam"), [["--rows", "16", "--boxes", *tuning], ["--rows", "16", "--boxes", "160", *tuning], ["--rows", "4", "16", "--boxes", "64", "160", *tuning],
+                                            ["--rows", "1", "4", "16", "--boxes", "16", "64", "160", *tuning]])
+
+    def test_what_was_compiled_is_kept_and_the_rest_is_left(self):
+        found = self.compile(["compile", "mobile_sam", "--rows", "16", "--boxes", "160", "--no-autotune"])
+        self.assertIn("no time was left for --rows (16,) --boxes (160,)", found["mobile_sam"]["failed"])
+        self.assertIn("compiled compile mobile_sam --rows 16 --boxes --no-autotune", found["mobile_sam"]["said"])
+        self.assertEqual(found["variants"], {"what": "variants", "options": "plain", "files": []})  # they come back
+        self.assertEqual([key["what"] for key in self.results.left if key["what"] != "compile"], ["verify", "verify"])
+
+    def test_runs_use_a_tuning_only_if_all_packages_have_a_variant(self):
+        for number, name in enumerate(("mobile_sam", "yolov8n")):
+            self.assertEqual(list(variants.engines(self.inputs)), [""])
+            variant = self.inputs / f"variants-plain/{number}"
+            variant.mkdir(parents=True)
+            (variant / "variant.yaml").write_text(f"fingerprint: {hashlib.sha256((self.inputs / f'{name}.pkg/model.yaml').read_bytes()).hexdigest()}\n")
+        self.assertEqual(list(variants.engines(self.inputs)), ["", "plain"])
 
 
 class Packed(unittest.TestCase):
