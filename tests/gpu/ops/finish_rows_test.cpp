@@ -133,8 +133,10 @@ TEST_CASE("finished rows have the labels and values of a slow loop, on host and 
           LabelRule{Activation::softmax, false, 0, 9, false}}) {
       const Finished host = rows.finish(both.host, rule, true), device = rows.finish(both.device, rule, true);
       check_against_slow_loop(rows, rule, host);
+      check_against_slow_loop(rows, rule, device);
       CHECK(host.labels == device.labels);
-      CHECK(host.values == device.values);
+      // CUDA's exp() and that of the host may round differently.
+      if (!rule.activate || rule.activation == Activation::none) CHECK(host.values == device.values);
       CHECK(host.sums == device.sums);
       CHECK(host.faults == 0);
       CHECK(device.faults == 0);
