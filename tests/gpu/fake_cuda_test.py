@@ -397,6 +397,10 @@ class FakeCuda(FakeCudaCase):
             peaks.append(counts_in(report)["peak MB of the device"])
         self.assertGreater(megabytes, 20)
         self.assertLess(peaks[1] - peaks[0], 1.5 * megabytes, peaks)
+        # A library does not say why it was not loaded.
+        done = self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / "small", "--device", "cuda", "--engine", "aoti", "--set", f"embed.model={package}",
+                    "--set", "embed.of=picture", "--set", "batch.size=4", code=program.ENVIRONMENT, env=ENVIRONMENT | {"FAKE_CUDA_BYTES": str(megabytes << 20)})
+        self.assertRegex(done.err, r"out of memory for the library \S+\.so: \d+ MiB of the GPU are free")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <stdexcept>
 #include <utility>
 
 #include "models/package.hpp"
 
 namespace millrace {
 
-CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device,
-                               int lanes, SharedConstants& shared)
+CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, int device, int lanes,
+                               SharedConstants& shared)
     : device_(device), lanes_(lanes) {
   const Side row = method.outputs.front().shape.front();
   for (const TensorForm& input : method.inputs) by_row_.push_back(input.shape.front() == row);
@@ -25,13 +27,41 @@ CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledC
 
 // On a GPU, a runner for several threads would wait for its last call, or ask whether it has ended. Both are hidden
 // waits, and CUDA forbids them while a graph is captured. So each stream has runners of its own.
-std::unique_ptr<CompiledMethod::Runner> CompiledMethod::load(const Library& library) const {
+// The name has the number of the GPU. Otherwise the library would use the one that the calling thread used last.
+std::unique_ptr<CompiledMethod::Runner> CompiledMethod::try_to_load(const Library& library) const {
+  const bool on_cpu = device_ < 0;
+  const std::string kind = on_cpu ? "cpu" : "cuda";
   const auto& makers = torch::inductor::getAOTIModelRunnerRegistry();
-  const auto make = makers.find(device_);
-  TORCH_CHECK(make != makers.end(), "this LibTorch has no AOTInductor for ", device_);
-  const bool on_cpu = device_ == "cpu";
-  return make->second(library.file, on_cpu ? static_cast<std::size_t>(lanes_) : 1, device_, "",
-                      /*run_single_threaded=*/!on_cpu);
+  const auto make = makers.find(kind);
+  TORCH_CHECK(make != makers.end(), "this LibTorch has no AOTInductor for ", kind);
+  return make->second(library.file, on_cpu ? static_cast<std::size_t>(lanes_) : 1,
+                      on_cpu ? kind : c10::str(kind, ":", device_), "", /*run_single_threaded=*/!on_cpu);
+}
+
+// A library takes memory for its weights from the driver, and its error does not say that there was none. So this frees
+// what LibTorch keeps for later calls, and looks at the memory that is free then.
+std::unique_ptr<CompiledMethod::Runner> CompiledMethod::load(const Library& library) const {
+  if (device_ < 0) return try_to_load(library);
+  auto* const allocator = c10::getDeviceAllocator(c10::kCUDA);
+  try {
+    return try_to_load(library);
+  } catch (const std::runtime_error&) {
+    if (allocator->initialized()) allocator->emptyCache();
+  }
+  try {
+    return try_to_load(library);
+  } catch (const std::runtime_error& failure) {
+    const auto needed = std::filesystem::file_size(library.file);  // nearly all of it are weights
+    const auto free = allocator->getMemoryInfo(static_cast<c10::DeviceIndex>(device_)).first;
+    if (free >= 2 * needed) throw;
+    throw std::runtime_error(c10::str("out of memory for the library ", library.file, ": ", free >> 20,
+                                      " MiB of the GPU are free; ", failure.what()));
+  }
+}
+
+bool CompiledMethod::prepared(void* stream) {
+  const std::lock_guard lock(mutex_);
+  return runners_.contains(stream);
 }
 
 const std::vector<std::unique_ptr<CompiledMethod::Runner>>& CompiledMethod::runners_of(void* stream) {
@@ -43,7 +73,7 @@ const std::vector<std::unique_ptr<CompiledMethod::Runner>>& CompiledMethod::runn
   if (runners.empty()) {
     for (Library& library : libraries_) {
       runners.push_back(load(library));
-      use_constants(library.constants, *runners.back());
+      if (!library.constants.empty()) use_constants(library.constants, *runners.back());
     }
   }
   return runners_.emplace(stream, std::move(runners)).first->second;

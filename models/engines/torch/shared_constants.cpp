@@ -58,7 +58,7 @@ void use_constants(Constants& constants, Runner& runner) {
 
 Constants SharedConstants::share(Runner& runner) {
   Constants constants = constants_of(runner);
-  if (!can_be_shared(constants, runner)) return constants;
+  if (!can_be_shared(constants, runner)) return {};
   std::vector<Constants::value_type*> missing;
   for (Constants::value_type& one : constants) {
     const auto [first, last] = kept_.equal_range(one.first);

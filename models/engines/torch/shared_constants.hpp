@@ -18,7 +18,8 @@ void use_constants(Constants& constants, torch::inductor::AOTIModelContainerRunn
 class SharedConstants {
  public:
   /// The constants of a runner that was just loaded. If earlier runners have some of them, by name and bytes, this one
-  /// uses theirs, and its own memory is freed. Earlier runners must outlive its last call.
+  /// uses theirs, and its own memory is freed. Earlier runners must outlive its last call. Empty: no other runner can use
+  /// them, for example because some are on the CPU.
   Constants share(torch::inductor::AOTIModelContainerRunner& runner);
 
  private:

@@ -228,7 +228,8 @@ class TorchEngine final : public Engine {
       given.reserve(inputs.size());
       for (const Tensor& input : inputs) given.push_back(borrow(input));
       if (graphs_ == nullptr || graphs_->paused) return compute(given);
-      if (const auto compiled = compiled_.find(method); compiled != compiled_.end()) {
+      if (const auto compiled = compiled_.find(method);
+          compiled != compiled_.end() && !compiled->second.prepared(stream)) {
         const auto lock = no_captures();
         compiled->second.prepare(stream);
       }
@@ -280,7 +281,7 @@ class TorchEngine final : public Engine {
     for (const auto& [name, calls] : variant.methods) {
       const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
                                        [name = name](const Method& one) { return one.name == name; });
-      compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes, shared);
+      compiled_.try_emplace(name, *method, calls, options.device, options.lanes, shared);
     }
     if (options.device >= 0) finish_all(options.device);
   }
