@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 DETECTOR_SIDE = 640
 PAD = 114
-AGREE = 0.9  # minimum IoU with the masks of float32; kernels in 16 bits differ where logits are about zero
+AGREE = 0.9  # minimum IoU with the masks of float32; kernels in 16 bits differ where logits are about zero. 0: any masks
 
 
 def letterbox(pixels, side):
@@ -253,7 +253,7 @@ class Fastest:
         # If no pixel or every pixel is in a mask, the level is the median: then half of the pixels are in masks.
         self.level = 0.0 if 0 < (expected > 0).float().mean().item() < 1 else expected.median().item()
         self.expected = expected > self.level
-        if not self.expected.any():
+        if not self.expected.any() and AGREE > 0:
             raise RuntimeError("all logits of the reference are equal, so masks cannot be compared; use other pictures or models")
         for name, make in WAYS.items():
             if make is inductor and seconds == 0:
@@ -326,7 +326,7 @@ class Fastest:
         """Whether the call gives the right masks. If so, measures it and keeps the fastest."""
         masks = call()[1] > self.level
         inter, union = (masks & self.expected).sum().item(), (masks | self.expected).sum().item()
-        if inter < AGREE * union:
+        if AGREE > 0 and inter < AGREE * union:
             self.tried[name] = f"wrong: masks have an IoU of {inter / union:.3f} with those of float32"
             return False
         self.wait()
@@ -441,7 +441,14 @@ def main():
     parser.add_argument("--workers", type=int, default=min(32, cores))
     parser.add_argument("--compile-seconds", type=int, default=120, help="limit of torch.compile; 0: do not try it")
     parser.add_argument("--ready-seconds", type=int, default=180, help="age of the process after which no further way to compile is tried")
+    parser.add_argument("--rehearse", action="store_true", help="on a device that computes nothing: accept any masks, and do without TorchScript's fuser and cuDNN's attention")
     arguments = parser.parse_args()
+    if arguments.rehearse:
+        global AGREE
+        AGREE = 0.0
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        for name in [name for name, make in WAYS.items() if make in (frozen, optimized)]:
+            del WAYS[name]
     items = [json.loads(line) for line in arguments.manifest.read_text().splitlines()]
 
     def models(**flags):

@@ -68,7 +68,7 @@ def peers(results, inputs):
         rates, pictures = {tool: [] for tool in tools}, {"millrace": Session.few(400, 2), "the usual script": Session.few(12, 2), "a tuned script": Session.few(2048, 2)}
         try:
             for tool, seconds, more in (("the usual script", 120, []), ("a tuned script", 210, ["--tuned"])):
-                few = Session.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"])
+                few = Session.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"]) + ["--rehearse"] * (Session.rehearsal == "cuda")
                 try:
                     turns[tool] = Turns(sys.executable, BUNDLE / "peers.py", folder / "m.jsonl", "--detector", detector, "--segmenter", segmenter, "--device", Session.torch_device,
                                         "--side", side_of(segmenter), *more, *few, seconds=remaining(seconds))

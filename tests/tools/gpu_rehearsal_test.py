@@ -105,6 +105,17 @@ class OnFakeCuda(gpu_suite_test.SuiteCase):
             self.assertGreater(record["pictures_per_s"], 0)
         self.assertEqual([(record["package"], record["windows"]) for record in records if record["what"] == "windows"], [("picture", 9), ("volume", 1)])
 
+    def test_scripts_and_decoders_are_measured(self):
+        records = self.rehearsed("peers", "decode")
+        peers = {record["tool"]: record for record in records if record["what"] == "peer"}
+        self.assertEqual(list(peers), ["millrace", "the usual script", "a tuned script"])
+        self.assertTrue(all(record["pictures_per_s"] > 0 and record["turns"] == 2 for record in peers.values()))
+        tuned = peers["a tuned script"]["settings"]  # torch.compile would take minutes here
+        self.assertEqual(set(tuned["tried"]), {"torch.jit.freeze, no fuser", "torch.jit.freeze, no fuser, CUDA graph"})
+        self.assertTrue(all(isinstance(milliseconds, float) for milliseconds in tuned["tried"].values()), tuned)
+        self.assertEqual(next(record["workers"] for record in records if record["what"] == "decode"), 1)
+        self.assertEqual([record["what"] for record in records if "absent" in record], ["hardware decoder"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
