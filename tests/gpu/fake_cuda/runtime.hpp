@@ -12,7 +12,7 @@
 extern "C" void fake_cuda_count(const char* name);
 /// fake_cuda::put() for these libraries. Returns 0 if the operation was done or captured.
 extern "C" int fake_cuda_put(const char* name, const char* kind, const void* stream);
-/// The same for a launch by the driver.
+/// The same for a launch by the driver. The name of the kernel may be null.
 extern "C" int fake_cuda_launch(const char* kernel, const void* stream);
 
 namespace fake_cuda {

@@ -155,7 +155,8 @@ int fake_cuda_put(const char* name, const char* kind, const void* stream) {
   return fake_cuda::put(static_cast<cudaStream_t>(const_cast<void*>(stream)), name, kind).value_or(cudaSuccess);
 }
 int fake_cuda_launch(const char* kernel, const void* stream) {
-  return fake_cuda::put(static_cast<cudaStream_t>(const_cast<void*>(stream)), "cuLaunchKernel", "launch", kernel)
+  return fake_cuda::put(static_cast<cudaStream_t>(const_cast<void*>(stream)), "cuLaunchKernel", "launch",
+                        kernel == nullptr ? "" : kernel)
       .value_or(cudaSuccess);
 }
 
