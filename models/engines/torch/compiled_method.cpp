@@ -38,23 +38,25 @@ std::unique_ptr<CompiledMethod::Runner> CompiledMethod::try_to_load(const Librar
                       on_cpu ? kind : c10::str(kind, ":", device_), "", /*run_single_threaded=*/!on_cpu);
 }
 
-// A library takes memory for its weights from the driver, and its error does not say that there was none. So this frees
-// what LibTorch keeps for later calls, and looks at the memory that is free then.
+// A library takes memory for its weights from the driver, and its error does not say that there was none. So this looks
+// at the memory that is free, and frees what LibTorch keeps for later calls.
 std::unique_ptr<CompiledMethod::Runner> CompiledMethod::load(const Library& library) const {
   if (device_ < 0) return try_to_load(library);
   auto* const allocator = c10::getDeviceAllocator(c10::kCUDA);
+  const auto free = [&] { return allocator->getMemoryInfo(static_cast<c10::DeviceIndex>(device_)).first; };
+  // While it is loaded, there are two copies of its weights, which are nearly all of the file.
+  const auto needed = 2 * std::filesystem::file_size(library.file);
   try {
     return try_to_load(library);
   } catch (const std::runtime_error&) {
+    if (free() >= needed) throw;
     if (allocator->initialized()) allocator->emptyCache();
   }
   try {
     return try_to_load(library);
   } catch (const std::runtime_error& failure) {
-    const auto needed = std::filesystem::file_size(library.file);  // nearly all of it are weights
-    const auto free = allocator->getMemoryInfo(static_cast<c10::DeviceIndex>(device_)).first;
-    if (free >= 2 * needed) throw;
-    throw std::runtime_error(c10::str("out of memory for the library ", library.file, ": ", free >> 20,
+    if (free() >= needed) throw;
+    throw std::runtime_error(c10::str("out of memory for the library ", library.file, ": ", free() >> 20,
                                       " MiB of the GPU are free; ", failure.what()));
   }
 }
