@@ -31,8 +31,10 @@ def correct(results, inputs):
     results.measure(lambda: with_views(inputs, precision), what="precision")
     results.measure(lambda: with_views(inputs, two_devices), what="two devices")
     # The last tuning first. A start with TorchScript takes longest.
+    lanes = Session.few((3,) if Session.short else (1, 2, 3), (1, 2, 3))
+    fewer = {"options": "3 lanes only"} if lanes == (3,) else {}
     for engine, words in list(reversed(engines(inputs).items()))[: 1 if Session.short else None]:
-        results.measure(functools.partial(same_bytes, inputs, words), what="same bytes", **({"engine": engine} if engine else {}))
+        results.measure(functools.partial(same_bytes, inputs, words, lanes), what="same bytes", **({"engine": engine} if engine else {}), **fewer)
 
 
 def cases_run(output):
@@ -147,8 +149,8 @@ def blocks():
     return [(4, boxes) for boxes in counts] if Session.rehearsal else [(48, boxes) for boxes in counts * 4]
 
 
-def same_bytes(inputs, engine):
-    """Lanes 1 to 3, graphs and plain calls, and an interrupted run must write the same lines. `engine`: words that choose it."""
+def same_bytes(inputs, engine, lanes):
+    """These numbers of lanes, graphs and plain calls, and an interrupted run must write the lines of one lane. `engine`: words that choose it."""
     detector, segmenter = Session.few(packages_of(inputs)[1:], (MODELS / "front.pkg", MODELS / "segmenter.pkg"))
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
@@ -157,7 +159,7 @@ def same_bytes(inputs, engine):
         # The plan has the team. In a rehearsal, its default depends on the lanes.
         words = ("--input", manifest, "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", "--device", Session.device, "--set", "threads.team=1", *engine)
         expected, _, settings = finished(folder / "plain", *words, "--set", "threads.lanes=1")
-        lanes, graphs = Session.few((3,) if Session.short else (1, 2, 3), (1, 2, 3)), ("no", "yes") if Session.gpu else ("no",)
+        graphs = ("no", "yes") if Session.gpu else ("no",)
         ways = {f"{number} lanes{', graphs' * (graph == 'yes')}": ("--set", f"threads.lanes={number}", "--set", f"models.graphs={graph}") for number in lanes for graph in graphs}
         different, launches = [], {}
         for name, way in ways.items():

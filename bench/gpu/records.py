@@ -65,8 +65,8 @@ class Results:
         return all(a.get(name) == b.get(name) for name in IDENTITY)
 
     def has(self, **key):
-        """Whether this was measured. Failed records do not count, so that they are measured again."""
-        return any(self.same(record, key) for record in self.document["records"] if not failed(record))
+        """Whether this was measured. Failed records do not count, nor those of first turns only, so that they are measured again."""
+        return any(self.same(record, key) for record in self.document["records"] if not failed(record) and not record.get("only_first_turns"))
 
     def measure(self, measurement, late=False, **key):
         """Calls `measurement`, unless it has a record. Its result and `key` become the record.

@@ -195,6 +195,7 @@ class PeersInTime(unittest.TestCase):
             self.results.document["records"], self.now = [], 0
             self.assertEqual(self.peers(deadline), [1, 1, 1])
             self.assertEqual([record["only_first_turns"] for record in self.results.document["records"]], [True] * 3)
+            self.assertFalse(self.results.has(what="peer", models="mobile_sam", boxes_per_picture=10, tool="millrace"))  # another call measures them again
             self.assertEqual([record["pictures_per_s"] for record in self.results.document["records"]], [4, 2, 2])
 
     def test_without_first_turns_nothing_is_recorded(self):
